@@ -1,0 +1,53 @@
+// Weights, config and tokenizer files of one model, whatever they are stored in.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "mixtape/core/dtype.h"
+#include "mixtape/core/shape.h"
+#include "mixtape/io/model_config.h"
+#include "mixtape/runtime/buffer.h"
+#include "mixtape/runtime/device.h"
+
+namespace mixtape {
+
+// Tensor names are Hugging Face's ("model.layers.0.self_attn.q_proj.weight"), but for experts, which are
+// always stacked and named as MLX names them:
+//   model.layers.i.mlp.switch_mlp.{gate,up}_proj.weight [E,F,D], ....down_proj.weight [E,D,F]
+// In a quantized MLX directory `<path>.weight` (u32), `<path>.scales` and `<path>.biases` are names like any
+// other. Methods that take a name throw format, naming file and tensor, when there is none of that name.
+class ModelSource {
+ public:
+  virtual ~ModelSource() = default;
+
+  virtual std::string where() const = 0;  // the path, for messages
+  virtual const nlohmann::json& config_json() const = 0;
+  virtual ModelConfig config() const;  // parses config_json() unless overridden
+
+  virtual std::vector<std::string> names() const = 0;  // sorted
+  virtual bool has(const std::string& name) const = 0;
+  virtual Shape shape(const std::string& name) const = 0;
+  // The element type in the file: f32 (also for f64 and for block-quantized GGUF types), bf16, f16 or u32.
+  virtual DType stored_dtype(const std::string& name) const = 0;
+  // Values as f32, bf16 or f16, rounded once; packed codes as u32. Any other pairing is refused.
+  virtual Buffer load(const std::string& name, DType wanted, const Device& device) const = 0;
+
+  // Parsed tokenizer.json and tokenizer_config.json; the latter is an empty object if there is none.
+  virtual nlohmann::json tokenizer_json() const = 0;
+  virtual nlohmann::json tokenizer_config_json() const = 0;
+  // Name -> contents of what a written directory takes along unchanged: tokenizer, chat template, licence.
+  virtual std::map<std::string, std::string> extra_files() const = 0;
+
+  // MLX layout: metadata format "mlx", or stacked switch_mlp experts in the file.
+  virtual bool is_mlx() const = 0;
+};
+
+// A Hugging Face or MLX directory, or a .gguf file.
+std::unique_ptr<ModelSource> open_model(const std::filesystem::path& path);
+
+}  // namespace mixtape
