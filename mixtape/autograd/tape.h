@@ -1,0 +1,154 @@
+// Reverse-mode differentiation: a Var is a buffer that remembers how it was made.
+//
+// The graph hangs on the Vars themselves: dropping the last Var of a graph frees it. A record keeps only what
+// its gradient rule captured, so an activation lives as long as a rule or a Var needs it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mixtape/runtime/buffer.h"
+#include "mixtape/runtime/command_encoder.h"
+
+namespace mixtape {
+
+class Tape;
+class Backward;
+struct Record;
+
+// Where the gradient of one Var gathers.
+struct GradSlot {
+  Buffer grad;                       // null until something contributed
+  bool is_shared = false;            // grad is also seen elsewhere: copy before adding in place
+  bool is_released = false;          // its record was walked and is gone
+  std::shared_ptr<Record> producer;  // null for a leaf
+  ~GradSlot();
+};
+
+class Var {
+ public:
+  Var() = default;
+  const Buffer& value() const { return value_; }
+  const Shape& shape() const { return value_.shape(); }
+  DType dtype() const { return value_.dtype(); }
+  bool requires_grad() const { return slot_ != nullptr; }
+  // The gradient that backward left in a leaf; null if nothing reached it.
+  Buffer grad() const { return slot_ ? slot_->grad : Buffer(); }
+  void clear_grad() const;
+  Tape& tape() const;
+  // The same value, cut off from the graph.
+  Var detach() const;
+
+ private:
+  friend class Tape;
+  friend class Backward;
+  Var(Tape* tape, Buffer value, std::shared_ptr<GradSlot> slot)
+      : tape_(tape), value_(std::move(value)), slot_(std::move(slot)) {}
+  Tape* tape_ = nullptr;
+  Buffer value_;
+  std::shared_ptr<GradSlot> slot_;
+};
+
+// A gradient rule: reads the upstream gradient, writes or adds the gradients of the inputs that want one.
+using BackwardFn = std::function<void(Backward&)>;
+
+// One op on the graph. `slots` are null for inputs that need no gradient.
+struct Record {
+  std::string op;
+  std::int64_t sequence = 0;
+  std::vector<std::shared_ptr<GradSlot>> slots;
+  std::vector<std::pair<DType, Shape>> inputs;
+  BackwardFn rule;
+};
+
+// What a gradient rule is called with.
+class Backward {
+ public:
+  CommandEncoder& encoder() const { return encoder_; }
+  Tape& tape() const { return tape_; }
+  const Buffer& dy() const { return dy_; }
+  bool wants(std::size_t input) const { return record_.slots[input] != nullptr; }
+
+  struct Target {
+    Buffer buffer;
+    Accumulate accumulate;
+  };
+  // The buffer for input i's gradient: fresh and to be overwritten, or existing and to be added to.
+  // dtype and shape are the input's.
+  Target grad(std::size_t input);
+  // The gradient of input i is exactly `dx` (reshaped to the input's shape): no copy for the first
+  // contribution.
+  void pass(std::size_t input, const Buffer& dx);
+  // The gradient of input i, zero-filled first if nothing contributed yet: for rules that touch a part.
+  Buffer grad_for_partial(std::size_t input);
+
+ private:
+  friend class Tape;
+  Backward(Tape& tape, CommandEncoder& encoder, const Record& record, Buffer dy)
+      : tape_(tape), encoder_(encoder), record_(record), dy_(std::move(dy)) {}
+  void own(GradSlot& slot);
+  Tape& tape_;
+  CommandEncoder& encoder_;
+  const Record& record_;
+  Buffer dy_;
+};
+
+// Records ops and walks them backwards. Owns the encoder that its ops are encoded on. Not thread-safe.
+class Tape {
+ public:
+  explicit Tape(const Device& device) : encoder_(device) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  const Device& device() const { return encoder_.device(); }
+  CommandEncoder& encoder() { return encoder_; }
+
+  // A trainable leaf: value dtypes only.
+  Var parameter(const Buffer& value);
+  // A leaf without gradient.
+  Var constant(const Buffer& value);
+  Buffer alloc(DType dtype, const Shape& shape) const { return device().alloc_uninitialized(dtype, shape); }
+
+  // For op front ends: makes the Var of `output`, and a record if an input requires a gradient and recording
+  // is on. A null rule on such an input throws not_supported naming the op.
+  Var record(const std::string& op, const std::vector<Var>& inputs, const Buffer& output, BackwardFn rule);
+
+  // Adds d loss / d leaf to every leaf's gradient. `loss` has one element; or give the upstream gradient dy,
+  // of loss's dtype and shape. Each record is released after its rule ran.
+  void backward(const Var& loss);
+  void backward(const Var& output, const Buffer& dy);
+
+  // fn's value without its inner activations; they are recomputed from `inputs` in the backward pass.
+  Var checkpoint(const std::vector<Var>& inputs, const std::function<Var(const std::vector<Var>&)>& fn);
+
+  bool is_recording() const { return recording_; }
+
+ private:
+  friend class NoGrad;
+  Var attach(const std::string& op, const std::vector<Var>& inputs, const Buffer& output, BackwardFn rule);
+  void seed(GradSlot& slot, const Buffer& dy);
+  CommandEncoder encoder_;
+  std::int64_t next_sequence_ = 0;
+  bool recording_ = true;
+  bool suppressed_ = false;  // an op that has a gradient was not recorded
+};
+
+// While it lives, the tape records nothing.
+class NoGrad {
+ public:
+  explicit NoGrad(Tape& tape) : tape_(tape), before_(tape.recording_) { tape_.recording_ = false; }
+  ~NoGrad() { tape_.recording_ = before_; }
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  Tape& tape_;
+  bool before_;
+};
+
+// The tape that all vars share; throws invalid_argument naming the op for a null Var or two tapes.
+Tape& common_tape(const std::string& op, const std::vector<Var>& vars);
+
+}  // namespace mixtape

@@ -1,0 +1,37 @@
+// Element types of a buffer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <type_traits>
+
+#include "mixtape/core/bf16.h"
+#include "mixtape/core/f16.h"
+
+namespace mixtape {
+
+enum class DType : std::uint8_t { f32, bf16, f16, i32, u32, u8, u16 };
+
+const char* name(DType dtype);
+std::size_t size_of(DType dtype);
+inline std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
+
+// f32, bf16 and f16 hold values; the others ids, indices and packed codes.
+inline bool is_value(DType dtype) { return dtype <= DType::f16; }
+
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return DType::f32;
+  if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
+  if constexpr (std::is_same_v<T, f16>) return DType::f16;
+  if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
+  if constexpr (std::is_same_v<T, std::uint32_t>) return DType::u32;
+  if constexpr (std::is_same_v<T, std::uint8_t>) return DType::u8;
+  if constexpr (std::is_same_v<T, std::uint16_t>) return DType::u16;
+}
+
+// Distance from 1 to the next larger value; one rounding errs by at most half of it. Value dtypes only.
+double epsilon(DType dtype);
+
+}  // namespace mixtape

@@ -1,0 +1,37 @@
+#include "mixtape/io/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "mixtape/core/error.h"
+
+namespace mixtape {
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(ErrorCode::io, path.string(), ": cannot open: ", std::strerror(errno));
+  struct stat info {};
+  const bool is_file = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  void* mapped = nullptr;
+  if (is_file && info.st_size > 0) {
+    size_ = static_cast<std::size_t>(info.st_size);
+    mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+  }
+  const int reason = errno;
+  ::close(fd);
+  if (!is_file)
+    fail(ErrorCode::io, path.string(), ": found a directory or special file, expected a regular file");
+  if (mapped == MAP_FAILED) fail(ErrorCode::io, path.string(), ": cannot map: ", std::strerror(reason));
+  data_ = static_cast<const std::byte*>(mapped);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace mixtape

@@ -1,0 +1,2 @@
+# One line per op: its folder, then the ops it calls.
+mixtape_op(softmax)

@@ -1,0 +1,34 @@
+#include "mixtape/ops/softmax/softmax.h"
+#include "mixtape/testing/op_bench.h"
+
+namespace mixtape {
+namespace {
+
+using testing::OpBench;
+
+void forward(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols) {
+  const OpBench bench(state);
+  const Buffer x = bench.random(dtype, {rows, cols});
+  const Buffer y = bench.output(dtype, {rows, cols});
+  bench.run([&](CommandEncoder& encoder) { softmax_forward(encoder, x, y); }, x.bytes() + y.bytes());
+}
+
+void backward(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols) {
+  const OpBench bench(state);
+  const Buffer y = bench.random(dtype, {rows, cols});
+  const Buffer dy = bench.random(dtype, {rows, cols});
+  const Buffer dx = bench.output(dtype, {rows, cols});
+  bench.run([&](CommandEncoder& encoder) { softmax_backward(encoder, y, dy, dx); }, 3 * y.bytes());
+}
+
+BENCHMARK_CAPTURE(forward, f32_8192x128, DType::f32, 8192, 128);
+BENCHMARK_CAPTURE(forward, bf16_8192x128, DType::bf16, 8192, 128);
+BENCHMARK_CAPTURE(forward, f32_8192x4096, DType::f32, 8192, 4096);
+BENCHMARK_CAPTURE(forward, bf16_8192x4096, DType::bf16, 8192, 4096);
+BENCHMARK_CAPTURE(backward, f32_8192x128, DType::f32, 8192, 128);
+BENCHMARK_CAPTURE(backward, bf16_8192x128, DType::bf16, 8192, 128);
+BENCHMARK_CAPTURE(backward, f32_8192x4096, DType::f32, 8192, 4096);
+BENCHMARK_CAPTURE(backward, bf16_8192x4096, DType::bf16, 8192, 4096);
+
+}  // namespace
+}  // namespace mixtape

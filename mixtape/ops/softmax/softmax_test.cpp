@@ -1,0 +1,106 @@
+#include "mixtape/ops/softmax/softmax.h"
+
+#include <cmath>
+
+#include "mixtape/ops/softmax/softmax_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using testing::Doubles;
+using testing::OpCheck;
+
+OpCheck softmax_check(DType dtype, std::int64_t rows, std::int64_t cols, double scale) {
+  OpCheck check;
+  check.name = str("softmax ", dtype, " ", rows, "x", cols);
+  check.inputs = {testing::random_tensor(dtype, {rows, cols}, 1, scale)};
+  check.op = [](const std::vector<Var>& v) { return softmax(v[0]); };
+  check.forward = [cols](const auto& x) { return oracle::softmax(x[0], cols); };
+  check.complex_forward = [cols](const auto& x) { return oracle::softmax(x[0], cols); };
+  check.backward = [cols](const auto& x, const Doubles& dy) -> std::vector<Doubles> {
+    return {oracle::softmax_backward(oracle::softmax(x[0], cols), dy, cols)};
+  };
+  // |x - max| is at most 12 standard deviations; the gradient also sees the rounding of y.
+  check.forward_bound = {4.0 + 12.0 * scale, 1e-30};
+  check.backward_bound = {4.0,
+                          (4.0 * epsilon(dtype) + (8.0 + static_cast<double>(cols) / 16) * 0x1p-24) * 4.0};
+  check.prove_oracle = rows * cols <= 600;
+  return check;
+}
+
+TEST(Softmax, MatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const std::int64_t cols : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 128, 129}) {
+        check_op(device, softmax_check(dtype, 4, cols, 2.0));
+      }
+    }
+  }
+}
+
+std::vector<float> softmax_of(const Device& device, const std::vector<float>& x) {
+  CommandEncoder encoder(device);
+  const testing::Poison poison(device);
+  const Shape shape{1, static_cast<std::int64_t>(x.size())};
+  const Buffer y = device.alloc_uninitialized(DType::f32, shape);
+  softmax_forward(encoder, Buffer::from(device, shape, x), y);
+  encoder.commit_and_wait();
+  return y.to_vector<float>();
+}
+
+TEST(Softmax, A1_RowOfMinusInfinityIsNanAtEveryLength) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::size_t n : {1, 2, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4095, 4096, 4097, 65537}) {
+      for (const float y : softmax_of(device, std::vector<float>(n, -HUGE_VALF)))
+        ASSERT_TRUE(std::isnan(y)) << n;
+    }
+  }
+}
+
+TEST(Softmax, A4_NanFillsItsRow) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::size_t n : {2, 17, 64}) {
+      for (const std::size_t at : {std::size_t{0}, n - 1}) {
+        std::vector<float> x(n, 1.0f);
+        x[at] = NAN;
+        for (const float y : softmax_of(device, x)) ASSERT_TRUE(std::isnan(y)) << n << " at " << at;
+      }
+    }
+  }
+}
+
+TEST(Softmax, A10_EveryWidthTo130) {
+  for (const Device& device : testing::test_devices()) {
+    for (std::int64_t cols = 1; cols <= 130; ++cols) {
+      const testing::HostTensor x =
+          testing::random_tensor(DType::f32, {1, cols}, static_cast<std::uint64_t>(cols));
+      const std::vector<float> y = softmax_of(device, std::vector<float>(x.values.begin(), x.values.end()));
+      const testing::HostTensor found = testing::make_tensor(DType::f32, {1, cols}, {y.begin(), y.end()});
+      testing::expect_close(str("width ", cols), found, oracle::softmax(x.values, cols), {16.0, 0.0});
+    }
+  }
+}
+
+TEST(Softmax, WideRows) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) check_op(device, softmax_check(dtype, 2, 65537, 2.0));
+  }
+}
+
+TEST(Softmax, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  const Buffer x = device.alloc(DType::f32, {4, 8});
+  const auto code = ErrorCode::invalid_argument;
+  MIXTAPE_EXPECT_ERROR(softmax_forward(encoder, Buffer(), x), code, "softmax: x is null");
+  MIXTAPE_EXPECT_ERROR(softmax_forward(encoder, device.alloc(DType::u32, {4, 8}), x), code, "x is u32[4,8]");
+  MIXTAPE_EXPECT_ERROR(softmax_forward(encoder, device.alloc(DType::f32, {}), x), code, "rank 1 or more");
+  MIXTAPE_EXPECT_ERROR(softmax_forward(encoder, device.alloc(DType::f32, {0, 8}), x), code,
+                       "no dimension of 0");
+  MIXTAPE_EXPECT_ERROR(softmax_backward(encoder, x, device.alloc(DType::f32, {3, 8}), x), code,
+                       "softmax_backward: dy is f32[3,8], expected f32[4,8] like y");
+}
+
+}  // namespace
+}  // namespace mixtape

@@ -1,0 +1,70 @@
+// Work for a device, in order: what is encoded sees everything that was encoded before.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "mixtape/runtime/buffer.h"
+#include "mixtape/runtime/device.h"
+#include "mixtape/runtime/kernel_registry.h"
+
+namespace mixtape {
+
+// Whether a gradient output is overwritten or added to.
+enum class Accumulate : std::uint32_t { no = 0, yes = 1 };
+
+using Grid = std::array<std::uint32_t, 3>;
+
+struct Dispatch {
+  std::string kernel;
+  std::vector<std::byte> params;
+  std::vector<Buffer> reads;
+  std::vector<Buffer> writes;
+  Grid grid = {1, 1, 1};   // blocks; host kernels ignore geometry
+  Grid block = {1, 1, 1};  // threads per block
+  std::uint32_t shared_bytes = 0;
+};
+
+// The bytes of a plain parameter struct.
+template <class P>
+std::vector<std::byte> params_bytes(const P& params) {
+  static_assert(std::is_trivially_copyable_v<P>);
+  const auto* first = reinterpret_cast<const std::byte*>(&params);
+  return {first, first + sizeof(P)};
+}
+
+// Not thread-safe: one encoder per thread. Several encoders may use one device at a time.
+class CommandEncoder {
+ public:
+  explicit CommandEncoder(const Device& device) : device_(device) {}
+  CommandEncoder(const CommandEncoder&) = delete;
+  CommandEncoder& operator=(const CommandEncoder&) = delete;
+
+  const Device& device() const { return device_; }
+
+  // Throws not_supported for an unknown kernel, invalid_argument for a null or foreign buffer.
+  void encode(const Dispatch& dispatch);
+
+  // dst = src; same dtype and element count.
+  void copy(const Buffer& src, const Buffer& dst);
+  // Every element becomes `value`, rounded to the dtype. Value dtypes and zero for the others.
+  void fill(const Buffer& dst, float value);
+  // dst += src in f32, rounded once; same value dtype and element count.
+  void accumulate(const Buffer& src, const Buffer& dst);
+
+  // Hands what was encoded to the device. Backends that start work at once need nothing more.
+  void commit() {}
+  // Throws what the device reported: index_out_of_range names kernel, lowest position and value.
+  void wait();
+  void commit_and_wait();
+
+ private:
+  void check(const Buffer& buffer, const std::string& kernel) const;
+  Device device_;
+  ErrorSlot errors_;
+};
+
+}  // namespace mixtape
