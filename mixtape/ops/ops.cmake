@@ -1,2 +1,3 @@
 # One line per op: its folder, then the ops it calls.
 mixtape_op(softmax)
+mixtape_op(quantize)
