@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Who may include whom: each folder under mixtape/ lists the folders that it may name in an #include.
+set -euo pipefail
+cd "$1"
+failed=0
+
+# check FOLDER ALLOWED...: every "mixtape/..." include of FOLDER's files starts with an allowed prefix.
+check() {
+  local folder=$1 file include allowed ok
+  shift
+  while IFS=: read -r file include; do
+    ok=0
+    for allowed in "$@"; do case $include in "$allowed"*) ok=1 ;; esac; done
+    if [ $ok = 0 ]; then
+      echo "$file includes $include; $folder may include only: $*"
+      failed=1
+    fi
+  done < <(find "$folder" -name '*.h' -o -name '*.cpp' | sort | grep -Ev '_(test|bench)\.cpp$' |
+             xargs -r grep -Ho '#include "mixtape/[^"]*"' | sed 's/#include "//; s/"$//' || true)
+}
+
+base="mixtape/core/ mixtape/runtime/"
+check mixtape/core mixtape/core/
+check mixtape/runtime $base
+check mixtape/autograd $base mixtape/autograd/
+check mixtape/backend/cpu $base mixtape/backend/cpu/
+for op in mixtape/ops/*/; do check "${op%/}" $base mixtape/autograd/ mixtape/ops/ mixtape/backend/cpu/; done
+check mixtape/io $base mixtape/io/
+check mixtape/quant $base mixtape/io/ mixtape/quant/ mixtape/ops/quantize/
+check mixtape/nn $base mixtape/autograd/ mixtape/ops/ mixtape/io/ mixtape/quant/ mixtape/nn/
+check mixtape/calib $base mixtape/autograd/ mixtape/ops/ mixtape/io/ mixtape/quant/ mixtape/nn/ mixtape/calib/
+check mixtape/testing $base mixtape/autograd/ mixtape/testing/
+
+# backend/cpu is seen only by an op's host kernels.
+if grep -l '#include "mixtape/backend/' -r mixtape/ops | grep -Ev '_cpu\.(cpp|h)$'; then
+  echo "only <op>_cpu files may include a backend"
+  failed=1
+fi
+exit $failed
