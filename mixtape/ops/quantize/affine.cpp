@@ -81,6 +81,11 @@ std::int64_t find_non_finite(std::span<const float> w, std::int32_t group_size) 
   return -1;
 }
 
+void refuse_weight(const std::string& tensor, std::int64_t row, std::int64_t col, float value) {
+  fail(ErrorCode::invalid_argument, tensor, ": weight at row ", row, ", column ", col, " is ", value,
+       ", expected finite weights whose range within a group is finite");
+}
+
 void pack_codes(std::span<const std::uint8_t> codes, std::int32_t bits, std::span<std::uint32_t> words) {
   std::uint64_t pending = 0;
   std::int32_t filled = 0;
@@ -111,12 +116,8 @@ void unpack_codes(std::span<const std::uint32_t> words, std::int32_t bits, std::
   }
 }
 
-void quantize_row(const std::string& tensor, std::int64_t row, std::span<const float> w, AffineParams params,
-                  Rounding rounding, std::span<std::uint32_t> words, std::span<float> scales,
-                  std::span<float> biases) {
-  const std::int64_t bad = find_non_finite(w, params.group_size);
-  require(bad < 0, tensor, ": weight at row ", row, ", column ", bad, " is ", bad < 0 ? 0.0f : w[index(bad)],
-          ", expected finite weights whose range within a group is finite");
+void quantize_row(std::span<const float> w, AffineParams params, Rounding rounding,
+                  std::span<std::uint32_t> words, std::span<float> scales, std::span<float> biases) {
   const std::size_t size = index(params.group_size);
   std::vector<std::uint8_t> codes(w.size());
   for (std::size_t g = 0; g < scales.size(); ++g) {

@@ -56,19 +56,18 @@ inline float decode(std::uint8_t code, ScaleAndBias group) {
   return std::fma(static_cast<float>(code), group.scale, group.bias);
 }
 
-// The first column whose weight is not finite, or that completes a group whose wmax - wmin overflows; -1 if
-// none.
+// The first column whose weight is not finite, or that makes its group's wmax - wmin overflow; -1 if none.
 std::int64_t find_non_finite(std::span<const float> w, std::int32_t group_size);
+// Throws invalid_argument for what find_non_finite found.
+[[noreturn]] void refuse_weight(const std::string& tensor, std::int64_t row, std::int64_t col, float value);
 
 // codes.size() is a multiple of 32; words.size() == codes.size()/32*bits.
 void pack_codes(std::span<const std::uint8_t> codes, std::int32_t bits, std::span<std::uint32_t> words);
 void unpack_codes(std::span<const std::uint32_t> words, std::int32_t bits, std::span<std::uint8_t> codes);
 
-// One row: words, and one unrounded scale and bias per group. Throws invalid_argument for a non-finite
-// weight, naming `tensor`, `row` and the column.
-void quantize_row(const std::string& tensor, std::int64_t row, std::span<const float> w, AffineParams params,
-                  Rounding rounding, std::span<std::uint32_t> words, std::span<float> scales,
-                  std::span<float> biases);
+// One row of finite weights: its words, and an unrounded scale and bias per group.
+void quantize_row(std::span<const float> w, AffineParams params, Rounding rounding,
+                  std::span<std::uint32_t> words, std::span<float> scales, std::span<float> biases);
 void dequantize_row(std::span<const std::uint32_t> words, std::span<const float> scales,
                     std::span<const float> biases, AffineParams params, std::span<float> w);
 

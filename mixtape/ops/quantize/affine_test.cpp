@@ -30,7 +30,7 @@ Row quantize(const std::vector<float>& w, AffineParams params, Rounding rounding
   row.scales.resize(static_cast<std::size_t>(params.groups(cols)));
   row.biases = row.scales;
   row.decoded.resize(w.size());
-  quantize_row("w", 0, w, params, rounding, row.words, row.scales, row.biases);
+  quantize_row(w, params, rounding, row.words, row.scales, row.biases);
   dequantize_row(row.words, row.scales, row.biases, params, row.decoded);
   return row;
 }
@@ -151,28 +151,25 @@ TEST(Affine, H4_OneOutlier) {
   }
 }
 
-TEST(Affine, H5_NonFiniteWeightIsRefused) {
+TEST(Affine, H5_FindsTheFirstNonFiniteWeight) {
   const float inf = std::numeric_limits<float>::infinity();
-  const float nan = std::numeric_limits<float>::quiet_NaN();
   const float huge = std::numeric_limits<float>::max();
-  const auto quantize_row_7 = [](const std::vector<float>& w) {
-    std::vector<std::uint32_t> words(8);
-    std::vector<float> scales(2), biases(2);
-    quantize_row("model.norm.weight", 7, w, {4, 32}, Rounding::gpu, words, scales, biases);
-  };
-  const auto code = ErrorCode::invalid_argument;
-  for (const float bad : {inf, -inf, nan}) {
-    std::vector<float> w(64, 0.25f);
-    w[37] = bad;
-    MIXTAPE_EXPECT_ERROR(quantize_row_7(w), code, "model.norm.weight: weight at row 7, column 37 is");
+  for (const float bad : {inf, -inf, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const std::size_t at : {0, 31, 32, 37, 63}) {
+      std::vector<float> w(64, 0.25f);
+      w[at] = w[63] = bad;
+      EXPECT_EQ(find_non_finite(w, 32), static_cast<std::int64_t>(at));
+    }
   }
   std::vector<float> w(64, 0.25f);
   w[40] = huge;
   w[50] = -huge;
-  MIXTAPE_EXPECT_ERROR(quantize_row_7(w), code, "row 7, column 50");
+  EXPECT_EQ(find_non_finite(w, 32), 50);
   w[40] = 0.0f;
   w[20] = huge;  // in the other group: each range is finite
   EXPECT_EQ(find_non_finite(w, 32), -1);
+  MIXTAPE_EXPECT_ERROR(refuse_weight("lm_head.weight", 7, 37, -inf), ErrorCode::invalid_argument,
+                       "lm_head.weight: weight at row 7, column 37 is -inf");
 }
 
 TEST(Affine, H14_BitsFromShapes) {
