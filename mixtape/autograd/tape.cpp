@@ -42,6 +42,7 @@ void Backward::own(GradSlot& slot) {
 }
 
 Backward::Target Backward::grad(std::size_t input) {
+  if (!wants(input)) return {Buffer(), Accumulate::no};
   GradSlot& slot = *record_.slots[input];
   if (slot.grad) {
     own(slot);
@@ -64,8 +65,12 @@ void Backward::pass(std::size_t input, const Buffer& dx) {
 
 Buffer Backward::grad_for_partial(std::size_t input) {
   const Target target = grad(input);
-  if (target.accumulate == Accumulate::no) encoder_.fill(target.buffer, 0.0f);
+  if (target.buffer && target.accumulate == Accumulate::no) encoder_.fill(target.buffer, 0.0f);
   return target.buffer;
+}
+
+void Backward::pass_zeros() {
+  for (std::size_t i = 0; i < record_.slots.size(); ++i) grad_for_partial(i);
 }
 
 Var Tape::parameter(const Buffer& value) {

@@ -76,13 +76,15 @@ class Backward {
     Accumulate accumulate;
   };
   // The buffer for input i's gradient: fresh and to be overwritten, or existing and to be added to.
-  // dtype and shape are the input's.
+  // dtype and shape are the input's. A null buffer where input i wants no gradient.
   Target grad(std::size_t input);
   // The gradient of input i is exactly `dx` (reshaped to the input's shape): no copy for the first
   // contribution.
   void pass(std::size_t input, const Buffer& dx);
   // The gradient of input i, zero-filled first if nothing contributed yet: for rules that touch a part.
   Buffer grad_for_partial(std::size_t input);
+  // Every gradient is zero, as that of an empty batch.
+  void pass_zeros();
 
  private:
   friend class Tape;
