@@ -97,6 +97,16 @@ Var Tape::record(const std::string& op, const std::vector<Var>& inputs, const Bu
   return attach(op, inputs, output, std::move(rule));
 }
 
+Var Tape::record_empty(const std::string& op, const std::vector<Var>& inputs, DType dtype,
+                       const Shape& shape) {
+  const std::size_t count = inputs.size();
+  return record(op, inputs, device().alloc(dtype, shape), [count](Backward& b) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (b.wants(i)) b.grad_for_partial(i);
+    }
+  });
+}
+
 Var Tape::attach(const std::string& op, const std::vector<Var>& inputs, const Buffer& output,
                  BackwardFn rule) {
   auto slot = std::make_shared<GradSlot>();

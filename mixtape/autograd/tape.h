@@ -117,6 +117,9 @@ class Tape {
   // is on. A null rule on such an input throws not_supported naming the op.
   Var record(const std::string& op, const std::vector<Var>& inputs, const Buffer& output, BackwardFn rule);
 
+  // For tape functions: the result of an op on an empty batch, made without a launch. Backward gives zeros.
+  Var record_empty(const std::string& op, const std::vector<Var>& inputs, DType dtype, const Shape& shape);
+
   // Adds d loss / d leaf to every leaf's gradient. `loss` has one element; or give the upstream gradient dy,
   // of loss's dtype and shape. Each record is released after its rule ran.
   void backward(const Var& loss);
