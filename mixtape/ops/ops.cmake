@@ -1,3 +1,5 @@
 # One line per op: its folder, then the ops it calls.
 mixtape_op(softmax)
+mixtape_op(matmul)
 mixtape_op(quantize)
+mixtape_op(rms_norm)
