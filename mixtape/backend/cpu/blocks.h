@@ -1,0 +1,26 @@
+// Blocks of matrices between their storage type and f32.
+#pragma once
+
+#include <cstdint>
+
+#include "mixtape/core/dtype.h"
+
+namespace mixtape::cpu {
+
+// dst[r * dst_stride + c] = src[r * src_stride + c] for f32 or bf16 sources. Strides in elements.
+void load_block(DType src_dtype, const void* src, std::int64_t src_stride, std::int64_t rows,
+                std::int64_t cols, float* dst, std::int64_t dst_stride);
+
+// The other way, rounded once; with `accumulate` the old value is added in f32 first.
+void store_block(const float* src, std::int64_t src_stride, std::int64_t rows, std::int64_t cols,
+                 DType dst_dtype, void* dst, std::int64_t dst_stride, bool accumulate);
+
+// Element `index` of an array of that type.
+inline const void* element(DType dtype, const void* base, std::int64_t index) {
+  return static_cast<const std::byte*>(base) + index * static_cast<std::int64_t>(size_of(dtype));
+}
+inline void* element(DType dtype, void* base, std::int64_t index) {
+  return static_cast<std::byte*>(base) + index * static_cast<std::int64_t>(size_of(dtype));
+}
+
+}  // namespace mixtape::cpu

@@ -1,0 +1,224 @@
+#include "mixtape/backend/cpu/gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <dnnl.hpp>
+#include <list>
+#include <vector>
+
+#include "mixtape/backend/cpu/blocks.h"
+#include "mixtape/backend/cpu/parallel.h"
+#include "mixtape/backend/cpu/scratch.h"
+#include "mixtape/core/error.h"
+
+namespace mixtape::cpu {
+namespace {
+
+// Most rows, columns and depth of one tile: f32 copies of its operands and its result stay in the
+// second-level cache, and each operand is widened seldom.
+constexpr std::int64_t kTileRows = 512;
+constexpr std::int64_t kTileCols = 288;
+constexpr std::int64_t kTileDepth = 768;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// The length of equal parts of at most `most` elements, a multiple of `multiple`.
+std::int64_t part(std::int64_t total, std::int64_t most, std::int64_t multiple) {
+  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(total, most));
+  return std::max(multiple, ceil_div(ceil_div(total, parts), multiple) * multiple);
+}
+
+// oneDNN reads the thread count when it makes and when it runs a primitive.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// An f32 product as oneDNN sees it.
+struct Key {
+  bool trans_a, trans_b, accumulate;
+  std::int64_t m, n, k, lda, ldb, ldc;
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
+struct Primitive {
+  Key key;
+  dnnl::matmul matmul;
+  dnnl::memory a, b, c;
+};
+
+// The primitives that a thread used last, most recent first.
+class Primitives {
+ public:
+  Primitive& get(const Key& key) {
+    const auto found =
+        std::find_if(recent_.begin(), recent_.end(), [&](const Primitive& p) { return p.key == key; });
+    if (found != recent_.end()) {
+      recent_.splice(recent_.begin(), recent_, found);
+    } else {
+      recent_.push_front(make(key));
+      if (recent_.size() > kKept) recent_.pop_back();
+    }
+    return recent_.front();
+  }
+  dnnl::stream& stream() { return stream_; }
+
+ private:
+  static constexpr std::size_t kKept = 48;
+
+  static dnnl::memory::desc matrix(std::int64_t rows, std::int64_t cols, std::int64_t stride,
+                                   bool transposed) {
+    const dnnl::memory::dims strides =
+        transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
+    return {{rows, cols}, dnnl::memory::data_type::f32, strides};
+  }
+  Primitive make(const Key& key) {
+    const auto a = matrix(key.m, key.k, key.lda, key.trans_a);
+    const auto b = matrix(key.k, key.n, key.ldb, key.trans_b);
+    const auto c = matrix(key.m, key.n, key.ldc, false);
+    dnnl::post_ops post;
+    if (key.accumulate) post.append_sum(1.0f);
+    dnnl::primitive_attr attributes;
+    attributes.set_post_ops(post);
+    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(a, b, c), attributes, engine_);
+    return {key, dnnl::matmul(desc), dnnl::memory(a, engine_, nullptr), dnnl::memory(b, engine_, nullptr),
+            dnnl::memory(c, engine_, nullptr)};
+  }
+
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  std::list<Primitive> recent_;
+};
+
+// c (+)= a * b, all f32.
+void multiply(const Key& key, const float* a, const float* b, float* c) {
+  thread_local Primitives primitives;
+  const OneThread guard;
+  try {
+    Primitive& p = primitives.get(key);
+    p.a.set_data_handle(const_cast<float*>(a));
+    p.b.set_data_handle(const_cast<float*>(b));
+    p.c.set_data_handle(c);
+    p.matmul.execute(primitives.stream(),
+                     {{DNNL_ARG_SRC, p.a}, {DNNL_ARG_WEIGHTS, p.b}, {DNNL_ARG_DST, p.c}});
+  } catch (const dnnl::error& error) {
+    fail(ErrorCode::device, "gemm: oneDNN refused ", key.m, "x", key.n, "x", key.k, ": ", error.what());
+  }
+}
+
+// An f32 view of an operand's block: the block itself, or a widened copy in `scratch`.
+struct Operand {
+  const float* values;
+  std::int64_t stride;
+};
+Operand operand(DType dtype, const void* base, std::int64_t stride, std::int64_t row, std::int64_t col,
+                std::int64_t rows, std::int64_t cols, Scratch& scratch) {
+  const void* block = element(dtype, base, row * stride + col);
+  if (dtype == DType::f32) return {static_cast<const float*>(block), stride};
+  float* copy = scratch.get<float>(static_cast<std::size_t>(rows * cols));
+  load_block(dtype, block, stride, rows, cols, copy, cols);
+  return {copy, cols};
+}
+
+struct Tile {
+  std::int64_t row, col, rows, cols;
+};
+
+// The tile's f32 sums into c (row stride ldc), depth part by depth part in ascending order.
+void multiply_tile(const Gemm& g, const void* a, const void* b, const Tile& t, float* c, std::int64_t ldc,
+                   bool accumulate) {
+  thread_local Scratch a_scratch, b_scratch;
+  const std::int64_t depth = part(g.k, kTileDepth, 16);
+  for (std::int64_t k = 0; k < g.k; k += depth) {
+    const std::int64_t ks = std::min(depth, g.k - k);
+    const Operand at = g.trans_a ? operand(g.a, a, g.lda, k, t.row, ks, t.rows, a_scratch)
+                                 : operand(g.a, a, g.lda, t.row, k, t.rows, ks, a_scratch);
+    const Operand bt = g.trans_b ? operand(g.b, b, g.ldb, t.col, k, t.cols, ks, b_scratch)
+                                 : operand(g.b, b, g.ldb, k, t.col, ks, t.cols, b_scratch);
+    const Key key{g.trans_a, g.trans_b, accumulate || k > 0, t.rows, t.cols, ks, at.stride, bt.stride, ldc};
+    multiply(key, at.values, bt.values, c);
+  }
+}
+
+float* tile_scratch(const Tile& t) {
+  thread_local Scratch scratch;
+  return scratch.get<float>(static_cast<std::size_t>(t.rows * t.cols));
+}
+
+void run_tile(const Gemm& g, const void* a, const void* b, void* c, const Tile& t) {
+  void* out = element(g.c, c, t.row * g.ldc + t.col);
+  if (g.c == DType::f32 && g.k > 0) {
+    multiply_tile(g, a, b, t, static_cast<float*>(out), g.ldc, g.accumulate);
+    return;
+  }
+  float* sums = tile_scratch(t);
+  if (g.k == 0) std::fill_n(sums, t.rows * t.cols, 0.0f);
+  multiply_tile(g, a, b, t, sums, t.cols, false);
+  store_block(sums, t.cols, t.rows, t.cols, g.c, out, g.ldc, g.accumulate);
+}
+
+// The tiles of one product; they follow from its shape alone.
+struct Grid {
+  Grid(const Gemm& g, std::int64_t col_multiple)
+      : m(g.m),
+        n(g.n),
+        rows(part(g.m, kTileRows, 16)),
+        cols(part(g.n, kTileCols, std::max<std::int64_t>(16, col_multiple))) {}
+  std::int64_t count() const { return ceil_div(m, rows) * ceil_div(n, cols); }
+  // Neighbouring tiles share columns of b.
+  Tile tile(std::int64_t i) const {
+    const std::int64_t down = ceil_div(m, rows);
+    const std::int64_t row = i % down * rows;
+    const std::int64_t col = i / down * cols;
+    return {row, col, std::min(rows, m - row), std::min(cols, n - col)};
+  }
+  std::int64_t m, n, rows, cols;
+};
+
+}  // namespace
+
+void gemm_on_this_thread(const Gemm& g, const void* a, const void* b, void* c) {
+  const Grid grid(g, 1);
+  for (std::int64_t i = 0; i < grid.count(); ++i) run_tile(g, a, b, c, grid.tile(i));
+}
+
+void gemm(const Gemm& g, const void* a, const void* b, void* c) {
+  const GemmCall call{g, a, b, c};
+  gemm_all({&call, 1});
+}
+
+void gemm_all(std::span<const GemmCall> calls) {
+  std::vector<std::int64_t> first{0};  // the number of a product's first tile
+  for (const GemmCall& call : calls) first.push_back(first.back() + Grid(call.gemm, 1).count());
+  parallel_for(first.back(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto which = std::upper_bound(first.begin(), first.end(), i) - first.begin() - 1;
+      const GemmCall& call = calls[static_cast<std::size_t>(which)];
+      const Tile tile = Grid(call.gemm, 1).tile(i - first[static_cast<std::size_t>(which)]);
+      run_tile(call.gemm, call.a, call.b, call.c, tile);
+    }
+  });
+}
+
+void gemm_tiles(const Gemm& g, const void* a, const void* b, std::int64_t col_multiple,
+                const std::function<void(const GemmTile&)>& sink) {
+  const Grid grid(g, col_multiple);
+  parallel_for(grid.count(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Tile t = grid.tile(i);
+      float* sums = tile_scratch(t);
+      if (g.k == 0) std::fill_n(sums, t.rows * t.cols, 0.0f);
+      multiply_tile(g, a, b, t, sums, t.cols, false);
+      sink({sums, t.row, t.col, t.rows, t.cols});
+    }
+  });
+}
+
+}  // namespace mixtape::cpu

@@ -1,0 +1,59 @@
+// Matrix products over oneDNN with the same bits for any number of threads.
+//   c[m,n] (+)= op(a)[m,k] * op(b)[k,n]        op transposes where asked
+// a, b, c are f32 or bf16, in any mixture, row-major with their own row strides. Sums are f32, c is rounded
+// once (accumulate: sum and old value are added in f32 before).
+//
+// oneDNN's own split depends on the number of threads, so it is only ever called on tiles, single-threaded.
+// bf16 is widened to f32 per tile, which is exact: on x86 without tile registers (AMX) the f32 units multiply
+// about twice as fast as the bf16 dot-product instruction, and keep subnormals.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "mixtape/core/dtype.h"
+
+namespace mixtape::cpu {
+
+struct Gemm {
+  DType a = DType::f32;
+  DType b = DType::f32;
+  DType c = DType::f32;
+  bool trans_a = false;  // a is stored [k,m]
+  bool trans_b = false;  // b is stored [n,k]
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t lda = 0;  // elements between stored rows
+  std::int64_t ldb = 0;
+  std::int64_t ldc = 0;
+  bool accumulate = false;
+};
+
+// One product, on the calling thread alone. m, n or k of 0 is fine (k = 0 gives 0).
+void gemm_on_this_thread(const Gemm& gemm, const void* a, const void* b, void* c);
+
+struct GemmCall {
+  Gemm gemm;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+};
+
+// Independent products, their tiles spread over the threads. Outputs must not overlap.
+void gemm(const Gemm& gemm, const void* a, const void* b, void* c);
+void gemm_all(std::span<const GemmCall> calls);
+
+// A finished f32 tile, rows of `cols` elements: the product's elements [row, row+rows) x [col, col+cols).
+struct GemmTile {
+  const float* values;
+  std::int64_t row, col, rows, cols;
+};
+
+// The product without a result in memory: every tile goes to `sink`, on the thread that made it. Tiles begin
+// at columns that are multiples of `col_multiple`. gemm.c, ldc and accumulate are not looked at.
+void gemm_tiles(const Gemm& gemm, const void* a, const void* b, std::int64_t col_multiple,
+                const std::function<void(const GemmTile&)>& sink);
+
+}  // namespace mixtape::cpu
