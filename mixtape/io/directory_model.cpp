@@ -1,0 +1,230 @@
+#include "mixtape/io/directory_model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mixtape/core/error.h"
+#include "mixtape/io/expert_names.h"
+#include "mixtape/io/json_file.h"
+#include "mixtape/io/safetensors_directory.h"
+
+namespace mixtape {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kExtraFiles[] = {"tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "tokenizer.model",
+                                       "chat_template.jinja",
+                                       "chat_template.json",
+                                       "generation_config.json",
+                                       "LICENSE",
+                                       "LICENSE.txt",
+                                       "LICENSE.md",
+                                       "NOTICE"};
+
+// The file's tensors that make one tensor, end to end.
+struct Stack {
+  Shape shape;
+  std::vector<TensorView> parts;
+};
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+class DirectoryModel final : public ModelSource {
+ public:
+  explicit DirectoryModel(const fs::path& path);
+
+  std::string where() const override { return path_.string(); }
+  const json& config_json() const override { return config_; }
+  std::vector<std::string> names() const override;
+  bool has(const std::string& name) const override { return tensors_.contains(name); }
+  Shape shape(const std::string& name) const override { return stack(name).shape; }
+  DType stored_dtype(const std::string& name) const override;
+  Buffer load(const std::string& name, DType wanted, const Device& device) const override;
+  json tokenizer_json() const override { return read_json(path_ / "tokenizer.json"); }
+  json tokenizer_config_json() const override;
+  std::map<std::string, std::string> extra_files() const override;
+  bool is_mlx() const override { return is_mlx_; }
+
+ private:
+  using ExpertParts = std::map<std::int64_t, TensorView>;  // expert -> its tensor
+
+  void add(const std::string& name, Stack stack);
+  void add_gate_up(const std::string& mlp, const std::string& name, const TensorView& view);
+  void add_experts(const std::string& name, const ExpertParts& parts);
+  void read_tensors();
+  bool has_mlx_layout() const;
+  void settle_tied_embeddings();
+  const Stack& stack(const std::string& name) const;
+
+  fs::path path_;
+  SafetensorsDirectory files_;
+  json config_;
+  std::map<std::string, Stack> tensors_;
+  bool is_mlx_ = false;
+};
+
+DirectoryModel::DirectoryModel(const fs::path& path)
+    : path_(path), files_(path), config_(read_json(path / "config.json")) {
+  is_mlx_ = has_mlx_layout();
+  read_tensors();
+  settle_tied_embeddings();
+}
+
+bool DirectoryModel::has_mlx_layout() const {
+  const auto format = files_.metadata().find("format");
+  if (format != files_.metadata().end() && format->second == "mlx") return true;
+  const std::vector<std::string> names = files_.names();
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.find(".switch_mlp.") != std::string::npos; });
+}
+
+// The default differs: Hugging Face's is false, mlx-lm's llama ties unless told otherwise.
+void DirectoryModel::settle_tied_embeddings() {
+  if (!is_mlx_ || !config_.is_object()) return;
+  json& tied = config_["tie_word_embeddings"];
+  if (tied.is_null()) tied = !has("lm_head.weight");
+}
+
+void DirectoryModel::read_tensors() {
+  std::map<std::string, ExpertParts> experts;
+  for (const std::string& name : files_.names()) {
+    if (name.ends_with("rotary_emb.inv_freq")) continue;  // follows from the config
+    const TensorView& view = files_.at(name);
+    const ExpertName found = parse_expert_name(name);
+    switch (found.kind) {
+      case ExpertName::Kind::none:
+        add(name, {view.shape, {view}});
+        break;
+      case ExpertName::Kind::single: {
+        const bool is_new = experts[found.stacked].emplace(found.expert, view).second;
+        if (!is_new) fail(ErrorCode::format, where(), ": expert tensor '", name, "' is there twice");
+        break;
+      }
+      case ExpertName::Kind::stacked:
+        add(found.stacked, {view.shape, {view}});
+        break;
+      case ExpertName::Kind::gate_up:
+        add_gate_up(found.stacked, name, view);
+        break;
+    }
+  }
+  for (const auto& [name, parts] : experts) add_experts(name, parts);
+}
+
+void DirectoryModel::add(const std::string& name, Stack stack) {
+  if (tensors_.emplace(name, std::move(stack)).second) return;
+  fail(ErrorCode::format, where(), ": tensor '", name, "' is there in two spellings");
+}
+
+// [E,2F,D], the gate's rows first, is seen as two stacks of E parts.
+void DirectoryModel::add_gate_up(const std::string& mlp, const std::string& name, const TensorView& view) {
+  if (view.shape.rank() != 3 || view.shape[1] % 2 != 0) {
+    fail(ErrorCode::format, where(), ": tensor '", name, "': has shape ", view.shape, ", expected [E,2F,D]");
+  }
+  const std::int64_t experts = view.shape[0], rows = view.shape[1] / 2, cols = view.shape[2];
+  Stack gate{{experts, rows, cols}, {}};
+  Stack up = gate;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const TensorView both{view.dtype, {2 * rows, cols}, slice(view, e, e + 1).bytes};
+    gate.parts.push_back(slice(both, 0, rows));
+    up.parts.push_back(slice(both, rows, 2 * rows));
+  }
+  add(mlp + "gate_proj.weight", std::move(gate));
+  add(mlp + "up_proj.weight", std::move(up));
+}
+
+void DirectoryModel::add_experts(const std::string& name, const ExpertParts& parts) {
+  const TensorView& first = parts.begin()->second;
+  Stack stack;
+  for (const auto& [expert, view] : parts) {
+    const auto wanted = static_cast<std::int64_t>(stack.parts.size());
+    if (expert != wanted)
+      fail(ErrorCode::format, where(), ": expert ", wanted, " of '", name, "' is missing");
+    if (view.dtype != first.dtype || view.shape != first.shape) {
+      fail(ErrorCode::format, where(), ": expert ", expert, " of '", name, "' is ", view.dtype, view.shape,
+           ", expert 0 is ", first.dtype, first.shape);
+    }
+    stack.parts.push_back(view);
+  }
+  std::vector<std::int64_t> dims = first.shape.dims();
+  dims.insert(dims.begin(), static_cast<std::int64_t>(parts.size()));
+  stack.shape = Shape(std::move(dims));
+  add(name, std::move(stack));
+}
+
+std::vector<std::string> DirectoryModel::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, stack] : tensors_) names.push_back(name);
+  return names;
+}
+
+const Stack& DirectoryModel::stack(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found != tensors_.end()) return found->second;
+  files_.at(name);  // says more if a shard holds it and the index doesn't
+  fail(ErrorCode::format, where(), ": tensor '", name, "' is offered under its stacked name only");
+}
+
+DType DirectoryModel::stored_dtype(const std::string& name) const {
+  const Stack& found = stack(name);
+  const FileDType dtype = found.parts.empty() ? FileDType::F32 : found.parts.front().dtype;
+  switch (dtype) {
+    case FileDType::F64:
+    case FileDType::F32:
+      return DType::f32;
+    case FileDType::BF16:
+      return DType::bf16;
+    case FileDType::F16:
+      return DType::f16;
+    case FileDType::U32:
+      return DType::u32;
+    default:
+      fail(ErrorCode::not_supported, where(), ": tensor '", name, "': ", dtype, " is not supported");
+  }
+}
+
+Buffer DirectoryModel::load(const std::string& name, DType wanted, const Device& device) const {
+  const Stack& found = stack(name);
+  if (found.parts.size() == 1) {
+    const TensorView whole{found.parts[0].dtype, found.shape, found.parts[0].bytes};
+    return mixtape::load(name, whole, wanted, device);
+  }
+  Buffer buffer = device.alloc_uninitialized(wanted, found.shape);
+  for (std::size_t i = 0; i < found.parts.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(i);
+    load_into(name, found.parts[i], buffer.slice(row, row + 1));
+  }
+  return buffer;
+}
+
+json DirectoryModel::tokenizer_config_json() const {
+  const fs::path path = path_ / "tokenizer_config.json";
+  return is_file(path) ? read_json(path) : json::object();
+}
+
+std::map<std::string, std::string> DirectoryModel::extra_files() const {
+  std::map<std::string, std::string> files;
+  for (const char* name : kExtraFiles) {
+    if (is_file(path_ / name)) files.emplace(name, read_text(path_ / name));
+  }
+  return files;
+}
+
+}  // namespace
+
+std::unique_ptr<ModelSource> open_directory_model(const fs::path& path) {
+  return std::make_unique<DirectoryModel>(path);
+}
+
+}  // namespace mixtape

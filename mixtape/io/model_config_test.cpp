@@ -1,0 +1,302 @@
+#include "mixtape/io/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "mixtape/core/error.h"
+#include "mixtape/io/json_file.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using nlohmann::json;
+
+json llama() {
+  return json::parse(R"({"model_type":"llama","vocab_size":100,"hidden_size":64,"intermediate_size":96,
+    "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"rms_norm_eps":1e-6,
+    "rope_theta":10000.0,"hidden_act":"silu"})");
+}
+
+json qwen3_moe() {
+  json config = llama();
+  config.update(
+      json::parse(R"({"model_type":"qwen3_moe","head_dim":32,"num_experts":8,"num_experts_per_tok":2,
+    "moe_intermediate_size":48,"decoder_sparse_step":1,"mlp_only_layers":[]})"));
+  return config;
+}
+
+ModelConfig parse(const json& config) { return ModelConfig::parse(config, "config.json"); }
+
+json with(json config, const char* key, const json& value) {
+  config[key] = value;
+  return config;
+}
+
+void expect_refused(const json& config, ErrorCode code, const std::string& message) {
+  MIXTAPE_EXPECT_ERROR(parse(config), code, "config.json: ");
+  MIXTAPE_EXPECT_ERROR(parse(config), code, message);
+}
+
+void expect_value_refused(const char* key, const json& value, ErrorCode code, const std::string& message) {
+  SCOPED_TRACE(str(key, " = ", value.dump()));
+  expect_refused(with(llama(), key, value), code, message);
+}
+
+TEST(ModelConfig, ReadsTheRealFiles) {
+  const auto read = [](const std::string& path) {
+    return parse(read_json("tests/data/" + path + "/config.json"));
+  };
+  const ModelConfig stories = read("stories260k");
+  EXPECT_EQ(stories.architecture, Architecture::llama);
+  EXPECT_EQ(stories.vocab_size, 512);
+  EXPECT_EQ(stories.head_dim, 8);
+  EXPECT_EQ(stories.rms_norm_eps, 1e-5);
+  EXPECT_TRUE(stories.tie_word_embeddings);
+  EXPECT_EQ(stories.bos_token_id, 1);
+  EXPECT_EQ(stories.eos_token_ids, (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(stories.dtype, DType::f32);
+
+  const ModelConfig rope3 = read("parity/llama_tied_bias_rope3");
+  EXPECT_EQ(rope3.rope.type, RopeType::llama3);
+  EXPECT_EQ(rope3.rope.factor, 8.0);
+  EXPECT_EQ(rope3.rope.original_max_position_embeddings, 32);
+  EXPECT_TRUE(rope3.attention_bias && rope3.mlp_bias);
+
+  EXPECT_EQ(read("parity/llama").num_key_value_heads, 2);
+  EXPECT_EQ(read("parity/qwen3").architecture, Architecture::qwen3);
+  EXPECT_EQ(read("parity/qwen3").head_dim, 32);
+
+  const ModelConfig moe = read("parity/qwen3_moe");
+  EXPECT_EQ(moe.num_experts, 8);
+  EXPECT_TRUE(moe.norm_topk_prob);
+  EXPECT_TRUE(moe.is_sparse(0) && !moe.is_sparse(1) && moe.is_sparse(2));
+  const ModelConfig step = read("parity/qwen3_moe_unnormalised");
+  EXPECT_FALSE(step.norm_topk_prob);
+  EXPECT_TRUE(!step.is_sparse(0) && step.is_sparse(1));
+}
+
+TEST(ModelConfig, K3_NullIsAbsent) {
+  json config = llama();
+  for (const char* key :
+       {"rope_scaling", "head_dim", "rope_parameters", "tie_word_embeddings", "bos_token_id", "eos_token_id",
+        "sliding_window", "layer_types", "quantization_config", "torch_dtype"}) {
+    config[key] = nullptr;
+  }
+  const ModelConfig parsed = parse(config);
+  EXPECT_EQ(parsed.head_dim, 16);
+  EXPECT_EQ(parsed.rope.type, RopeType::plain);
+  EXPECT_FALSE(parsed.tie_word_embeddings);
+  EXPECT_FALSE(parsed.bos_token_id.has_value());
+  EXPECT_TRUE(parsed.eos_token_ids.empty());
+  EXPECT_FALSE(parsed.dtype.has_value());
+  expect_value_refused("rms_norm_eps", nullptr, ErrorCode::format, "has no rms_norm_eps");
+}
+
+TEST(ModelConfig, K3_RopeTypesInBothSpellings) {
+  for (const char* key : {"type", "rope_type"}) {
+    for (const char* place : {"rope_scaling", "rope_parameters"}) {
+      SCOPED_TRACE(str(place, ".", key));
+      const ModelConfig linear = parse(with(llama(), place, {{key, "linear"}, {"factor", 4}}));
+      EXPECT_EQ(linear.rope.type, RopeType::linear);
+      EXPECT_EQ(linear.rope.factor, 4.0);
+      EXPECT_EQ(parse(with(llama(), place, {{key, "default"}})).rope.type, RopeType::plain);
+      for (const char* type : {"yarn", "longrope", "dynamic", "mrope"}) {
+        expect_value_refused(place, {{key, type}, {"factor", 4}}, ErrorCode::not_supported,
+                             str("rope type '", type, "' is not supported yet"));
+      }
+    }
+  }
+  EXPECT_EQ(parse(with(llama(), "rope_scaling", {{"type", "linear"}, {"rope_type", "linear"}, {"factor", 2}}))
+                .rope.type,
+            RopeType::linear);
+}
+
+TEST(ModelConfig, RopeSettingsMustAgree) {
+  json config = with(llama(), "rope_parameters", {{"rope_theta", 10000}, {"rope_type", "default"}});
+  EXPECT_EQ(parse(config).rope.theta, 10000.0);
+  config["rope_theta"] = 5e5;
+  expect_refused(config, ErrorCode::format, "rope setting rope_theta is both 10000 and 500000.0");
+  config.erase("rope_theta");
+  config["rope_parameters"]["rope_theta"] = 1e6;
+  EXPECT_EQ(parse(config).rope.theta, 1e6);
+  expect_value_refused("rope_scaling", {{"type", "linear"}, {"rope_type", "llama3"}, {"factor", 2}},
+                       ErrorCode::format, "rope setting rope_type is both ");
+  expect_value_refused("rope_scaling", {{"factor", 2}}, ErrorCode::format, "have a factor but no rope_type");
+  expect_value_refused("rope_scaling", "linear", ErrorCode::format,
+                       "rope_scaling is \"linear\", expected an object");
+}
+
+TEST(ModelConfig, RopeSettingsMustBeComplete) {
+  const json full = {{"rope_type", "llama3"},
+                     {"factor", 8},
+                     {"low_freq_factor", 1},
+                     {"high_freq_factor", 4},
+                     {"original_max_position_embeddings", 8192}};
+  EXPECT_EQ(parse(with(llama(), "rope_scaling", full)).rope.type, RopeType::llama3);
+  for (const char* key :
+       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    json part = full;
+    part.erase(key);
+    expect_value_refused("rope_scaling", part, ErrorCode::format, str("has no ", key));
+    part[key] = 0;
+    expect_value_refused("rope_scaling", part, ErrorCode::format, str(key, " is 0, expected"));
+  }
+  expect_value_refused("rope_scaling", with(full, "high_freq_factor", 1), ErrorCode::format,
+                       "high_freq_factor is 1, expected more than low_freq_factor 1");
+  expect_value_refused("rope_scaling", {{"type", "linear"}}, ErrorCode::format, "has no factor");
+  expect_value_refused("rope_theta", 0, ErrorCode::format, "rope_theta is 0, expected a number above 0");
+}
+
+TEST(ModelConfig, RefusesOtherArchitecturesByName) {
+  expect_value_refused("model_type", "qwen3_next", ErrorCode::not_supported,
+                       "model_type 'qwen3_next' is not supported yet");
+  expect_value_refused("model_type", "mistral", ErrorCode::not_supported, "model_type 'mistral'");
+  expect_value_refused("model_type", nullptr, ErrorCode::format, "has no model_type");
+  MIXTAPE_EXPECT_ERROR(parse(json::array()), ErrorCode::format, "found array, expected an object");
+}
+
+TEST(ModelConfig, RefusesSettingsThatChangeTheModel) {
+  constexpr auto kUnsupported = ErrorCode::not_supported;
+  expect_value_refused("hidden_act", "gelu", kUnsupported, "hidden_act 'gelu' is not supported yet");
+  expect_value_refused("use_sliding_window", true, kUnsupported, "use_sliding_window = true");
+  expect_value_refused("sliding_window", 4096, kUnsupported, "sliding_window is not supported yet");
+  expect_value_refused("layer_types", {"full_attention", "sliding_attention"}, kUnsupported,
+                       "layer type \"sliding_attention\"");
+  expect_value_refused("final_logit_softcapping", 30.0, kUnsupported, "final_logit_softcapping");
+  expect_value_refused("quantization_config", {{"quant_method", "gptq"}}, kUnsupported,
+                       "quant_method \"gptq\"");
+  expect_value_refused("torch_dtype", "float8_e4m3fn", kUnsupported, "torch_dtype 'float8_e4m3fn'");
+  expect_refused(with(qwen3_moe(), "mlp_bias", true), kUnsupported, "mlp_bias = true");
+  expect_refused(with(qwen3_moe(), "qkv_bias", true), kUnsupported, "qkv_bias = true");
+  expect_refused(with(qwen3_moe(), "use_qk_norm", false), kUnsupported, "use_qk_norm = false");
+
+  EXPECT_TRUE(parse(with(llama(), "mlp_bias", true)).mlp_bias);
+  EXPECT_TRUE(parse(with(qwen3_moe(), "attention_bias", true)).attention_bias);
+  // A window that is stated but switched off, and MLX's own quantization object.
+  json config = with(qwen3_moe(), "sliding_window", 4096);
+  config["use_sliding_window"] = false;
+  config["quantization_config"] = {{"group_size", 64}, {"bits", 4}};
+  EXPECT_EQ(parse(config).num_experts, 8);
+}
+
+TEST(ModelConfig, RefusesBadSizes) {
+  constexpr auto kFormat = ErrorCode::format;
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
+    expect_value_refused(key, nullptr, kFormat, str("has no ", key));
+    for (const json& value : {json(0), json(-1), json(1.5), json("64"), json(1ll << 31), json(true)}) {
+      expect_value_refused(key, value, kFormat, str(key, " is ", value.dump(), ", expected a whole number"));
+    }
+  }
+  expect_value_refused("num_key_value_heads", 3, kFormat, "expected a multiple of num_key_value_heads 3");
+  expect_value_refused("hidden_size", 66, kFormat, "hidden_size 66 is no multiple of num_attention_heads 4");
+  expect_value_refused("head_dim", 15, kFormat, "head_dim is 15, expected an even number");
+  expect_value_refused("rms_norm_eps", 0, kFormat, "rms_norm_eps is 0, expected a number above 0");
+  expect_value_refused("rms_norm_eps", "1e-6", kFormat, "rms_norm_eps is \"1e-6\"");
+  expect_value_refused("tie_word_embeddings", 1, kFormat, "tie_word_embeddings is 1, expected true or false");
+  expect_value_refused("partial_rotary_factor", 1.5, kFormat, "partial_rotary_factor is 1.5");
+  expect_value_refused("partial_rotary_factor", 0.2, kFormat, "it rotates 3, expected an even number");
+  EXPECT_EQ(parse(with(llama(), "num_key_value_heads", nullptr)).num_key_value_heads, 4);
+  EXPECT_EQ(parse(with(llama(), "partial_rotary_factor", 0.25)).rotary_dims(), 4);
+}
+
+TEST(ModelConfig, TokenIdsLieInTheVocabulary) {
+  EXPECT_EQ(parse(with(llama(), "eos_token_id", {3, 99})).eos_token_ids, (std::vector<std::int64_t>{3, 99}));
+  EXPECT_EQ(parse(with(llama(), "bos_token_id", 0)).bos_token_id, 0);
+  for (const char* key : {"bos_token_id", "eos_token_id"}) {
+    expect_value_refused(key, 100, ErrorCode::format,
+                         str(key, " is 100, expected a whole number from 0 to 99"));
+    expect_value_refused(key, -1, ErrorCode::format, str(key, " is -1"));
+  }
+  expect_value_refused("eos_token_id", {3, 100}, ErrorCode::format, "eos_token_id is 100");
+}
+
+TEST(ModelConfig, Experts) {
+  json local = qwen3_moe();
+  local.erase("num_experts");
+  expect_refused(local, ErrorCode::format, "has no num_local_experts");
+  local["num_local_experts"] = 8;
+  EXPECT_EQ(parse(local).num_experts, 8);
+  local["num_experts"] = 4;
+  expect_refused(local, ErrorCode::format, "num_experts is 4 but num_local_experts is 8");
+  expect_refused(with(qwen3_moe(), "num_experts_per_tok", 9), ErrorCode::format,
+                 "num_experts_per_tok is 9, expected a whole number from 1 to 8");
+  expect_refused(with(qwen3_moe(), "moe_intermediate_size", nullptr), ErrorCode::format, "has no moe_inter");
+  expect_refused(with(qwen3_moe(), "decoder_sparse_step", 0), ErrorCode::format, "decoder_sparse_step is 0");
+  expect_refused(with(qwen3_moe(), "mlp_only_layers", {2}), ErrorCode::format, "mlp_only_layers is 2");
+  const ModelConfig none = parse(with(qwen3_moe(), "num_experts", 0));
+  EXPECT_FALSE(none.is_sparse(0));
+  EXPECT_FALSE(parse(llama()).is_sparse(0));
+}
+
+TEST(ModelConfig, RopeFrequencies) {
+  ModelConfig config = parse(llama());
+  const std::vector<float> plain = rope_inverse_frequencies(config);
+  ASSERT_EQ(plain.size(), 8u);
+  EXPECT_EQ(plain[0], 1.0f);
+  EXPECT_EQ(plain[4], 0.01f);
+
+  config.rope.type = RopeType::linear;
+  config.rope.factor = 4.0;
+  EXPECT_EQ(rope_inverse_frequencies(config)[4], 0.0025f);
+
+  config.rope.type = RopeType::plain;
+  config.rope.partial_rotary_factor = 0.5;
+  EXPECT_EQ(rope_inverse_frequencies(config), (std::vector<float>{1.0f, 0.1f, 0.01f, 0.001f}));
+}
+
+TEST(ModelConfig, RopeFrequenciesOfLlama3) {
+  const ModelConfig config =
+      parse(read_json("tests/data/parity/llama_tied_bias_rope3/config.json"));  // factor 8, 1 to 4, length 32
+  const std::vector<float> f = rope_inverse_frequencies(config);
+  ASSERT_EQ(f.size(), 8u);
+  EXPECT_EQ(f[0], 1.0f);                            // wavelength 6.28 < 32/4
+  const double second = std::pow(10000.0, -0.125);  // wavelength 19.87: between 8 and 32
+  const double s = (32.0 * second / (2.0 * std::numbers::pi) - 1.0) / 3.0;
+  EXPECT_EQ(f[1], static_cast<float>((1.0 - s) * second / 8.0 + s * second));
+  EXPECT_EQ(f[2], static_cast<float>(0.1 / 8.0));  // wavelength 62.8 > 32
+}
+
+TEST(ModelConfig, MlxConfigKeepsKeysAndAddsOlderSpellings) {
+  const json source = read_json("tests/data/parity/llama_tied_bias_rope3/config.json");
+  const json quantization = {{"group_size", 64}, {"bits", 4}, {"mode", "affine"}, {"lm_head", false}};
+  const json out = to_mlx_config(source, quantization, "config.json");
+  for (const auto& [key, value] : source.items()) EXPECT_EQ(out.at(key), value) << key;
+  EXPECT_EQ(out["quantization"], quantization);
+  EXPECT_EQ(out["quantization_config"], quantization);
+  EXPECT_EQ(out["rope_theta"], 10000.0);
+  EXPECT_EQ(out["rope_scaling"]["type"], "llama3");
+  EXPECT_EQ(out["rope_scaling"]["rope_type"], "llama3");
+  EXPECT_EQ(out["rope_scaling"]["original_max_position_embeddings"], 32);
+  EXPECT_EQ(parse(out).rope.factor, 8.0);
+
+  const json moe =
+      to_mlx_config(read_json("tests/data/parity/qwen3_moe/config.json"), quantization, "config.json");
+  EXPECT_TRUE(moe.contains("rope_scaling") && moe["rope_scaling"].is_null());
+  EXPECT_EQ(moe["num_experts"], 8);
+  EXPECT_EQ(moe["num_local_experts"], 8);
+
+  json absent = llama();
+  absent["head_dim"] = nullptr;
+  const json filled = to_mlx_config(absent, quantization, "config.json");
+  EXPECT_EQ(filled["head_dim"], 16);
+  EXPECT_EQ(filled["tie_word_embeddings"], false);
+}
+
+TEST(ModelConfig, MlxConfigRefusesWhatMlxCannotExpress) {
+  MIXTAPE_EXPECT_ERROR(
+      to_mlx_config(with(qwen3_moe(), "attention_bias", true), json::object(), "config.json"),
+      ErrorCode::not_supported, "attention_bias = true, mlx-lm has no biases in qwen3_moe");
+  MIXTAPE_EXPECT_ERROR(
+      to_mlx_config(with(llama(), "partial_rotary_factor", 0.5), json::object(), "config.json"),
+      ErrorCode::not_supported, "partial_rotary_factor is 0.5");
+  EXPECT_EQ(to_mlx_config(with(llama(), "attention_bias", true), json::object(), "c")["attention_bias"],
+            true);
+}
+
+}  // namespace
+}  // namespace mixtape
