@@ -1,0 +1,235 @@
+#include "mixtape/ops/cross_entropy/cross_entropy.h"
+
+#include <cmath>
+
+#include "mixtape/ops/cross_entropy/cross_entropy_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using testing::Doubles;
+using testing::OpCheck;
+using testing::upload;
+
+std::vector<std::int64_t> some_targets(std::int64_t rows, std::int64_t cols) {
+  std::vector<std::int64_t> targets;
+  for (std::int64_t r = 0; r < rows; ++r) targets.push_back(r % 3 == 1 ? -1 : (r * 37 + 5) % cols);
+  return targets;
+}
+
+Buffer upload_targets(const Device& device, const std::vector<std::int64_t>& targets, DType dtype) {
+  const Doubles values(targets.begin(), targets.end());  // -1 becomes kIgnoreTarget
+  return upload(device, {dtype, {static_cast<std::int64_t>(targets.size())}, values});
+}
+
+OpCheck cross_entropy_check(const Device& device, DType dtype, DType targets_dtype, std::int64_t rows,
+                            std::int64_t cols, double scale) {
+  const auto targets = some_targets(rows, cols);
+  const Buffer ids = upload_targets(device, targets, targets_dtype);
+  OpCheck check;
+  check.name = str("cross_entropy ", dtype, " ", targets_dtype, " ", rows, "x", cols);
+  check.inputs = {testing::random_tensor(dtype, {rows, cols}, 1, scale)};
+  check.op = [ids](const std::vector<Var>& v) { return cross_entropy(v[0], ids); };
+  check.forward = [targets](const auto& x) { return oracle::cross_entropy(x[0], targets); };
+  check.complex_forward = [targets](const auto& x) { return oracle::cross_entropy(x[0], targets); };
+  check.backward = [targets](const auto& x, const Doubles& dy) -> std::vector<Doubles> {
+    return {oracle::cross_entropy_backward(x[0], targets, dy)};
+  };
+  // |x - max| is at most 12 standard deviations, |dloss| at most 4.
+  const double spread = 12.0 * scale;
+  check.forward_bound = {1.0, (80.0 + spread) * 0x1p-24};
+  check.backward_bound = {2.0, (84.0 + 2.0 * spread) * 0x1p-24 * 4.0};
+  check.prove_oracle = rows * cols <= 600;
+  return check;
+}
+
+TEST(CrossEntropy, MatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const std::int64_t cols : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 127, 129}) {
+        check_op(device, cross_entropy_check(device, dtype, DType::u32, 4, cols, 2.0));
+      }
+      check_op(device, cross_entropy_check(device, dtype, DType::i32, 5, 19, 2.0));
+    }
+  }
+}
+
+TEST(CrossEntropy, WideRows) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      check_op(device, cross_entropy_check(device, dtype, DType::u32, 3, 49157, 3.0));
+    }
+  }
+}
+
+struct Result {
+  std::vector<float> loss;
+  std::vector<float> dx;
+};
+
+// One forward and backward of f32 rows, every upstream gradient being `dloss`.
+Result run(const Device& device, std::int64_t rows, const std::vector<float>& x,
+           const std::vector<std::int64_t>& targets, float dloss = 1.0f) {
+  const testing::Poison poison(device);
+  Tape tape(device);
+  const Shape shape{rows, static_cast<std::int64_t>(x.size()) / rows};
+  const Var logits = tape.parameter(Buffer::from(device, shape, x));
+  const Var loss = cross_entropy(logits, upload_targets(device, targets, DType::u32));
+  tape.backward(loss, Buffer::from(device, {rows}, std::vector<float>(targets.size(), dloss)));
+  tape.encoder().commit_and_wait();
+  return {loss.value().to_vector<float>(), logits.grad().to_vector<float>()};
+}
+
+constexpr float kLn2 = 0.693147181f;
+
+TEST(CrossEntropy, A6_MinusInfinityAwayFromTheTarget) {
+  for (const Device& device : testing::test_devices()) {
+    const Result r = run(device, 1, {-HUGE_VALF, 0.0f, 0.0f}, {1});
+    EXPECT_FLOAT_EQ(r.loss[0], kLn2);
+    EXPECT_EQ(r.dx, (std::vector<float>{0.0f, -0.5f, 0.5f}));
+  }
+}
+
+TEST(CrossEntropy, A6_IgnoredRowIsZeroWhateverItsLogits) {
+  for (const Device& device : testing::test_devices()) {
+    for (const float bad : {NAN, HUGE_VALF, -HUGE_VALF}) {
+      for (const float dloss : {1.0f, HUGE_VALF}) {
+        const Result r = run(device, 2, {bad, bad, 1.0f, bad, 2.0f, bad}, {-1, -1}, dloss);
+        EXPECT_EQ(r.loss, std::vector<float>(2, 0.0f));
+        EXPECT_EQ(r.dx, std::vector<float>(6, 0.0f));
+      }
+    }
+  }
+}
+
+TEST(CrossEntropy, A6_ImpossibleTargetIsInfinite) {
+  for (const Device& device : testing::test_devices()) {
+    const Result r = run(device, 1, {-HUGE_VALF, 0.0f, 0.0f}, {0});
+    EXPECT_EQ(r.loss[0], HUGE_VALF);
+    EXPECT_EQ(r.dx, (std::vector<float>{-1.0f, 0.5f, 0.5f}));
+  }
+}
+
+TEST(CrossEntropy, A8_EqualLogitsInBf16) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Buffer x = device.alloc(DType::bf16, {1, 512});
+    tape.encoder().fill(x, 3.0f);
+    const Var logits = tape.parameter(x);
+    const Var loss = cross_entropy(logits, upload_targets(device, {7}, DType::u32));
+    tape.backward(loss);
+    tape.encoder().commit_and_wait();
+    EXPECT_FLOAT_EQ(loss.value().to_vector<float>()[0], 6.23832463f);
+    const std::vector<bf16> dx = logits.grad().to_vector<bf16>();
+    EXPECT_EQ(static_cast<float>(dx[0]), 0.001953125f);
+    EXPECT_EQ(static_cast<float>(dx[7]), static_cast<float>(bf16(0.001953125f - 1.0f)));
+  }
+}
+
+TEST(CrossEntropy, LargeLogitsKeepTheirDifferences) {
+  for (const Device& device : testing::test_devices()) {
+    const Result r = run(device, 2, {1e8f, 1e8f, -1e8f, -1e8f}, {0, 1});
+    for (const float loss : r.loss) EXPECT_FLOAT_EQ(loss, kLn2);
+    EXPECT_EQ(r.dx, (std::vector<float>{-0.5f, 0.5f, 0.5f, -0.5f}));
+  }
+}
+
+TEST(CrossEntropy, MaskedRowIsZeroWhateverItsLogits) {
+  for (const Device& device : testing::test_devices()) {
+    const Result r = run(device, 1, {NAN, 1.0f}, {1}, 0.0f);
+    EXPECT_TRUE(std::isnan(r.loss[0]));
+    EXPECT_EQ(r.dx, std::vector<float>(2, 0.0f));
+  }
+}
+
+TEST(CrossEntropy, NanFillsItsRow) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::size_t cols : {2, 17, 70}) {
+      for (const std::size_t at : {std::size_t{0}, cols - 1}) {
+        std::vector<float> x(cols, 1.0f);
+        x[at] = NAN;
+        x[cols / 2] = x[cols / 2] == 1.0f ? 100.0f : x[cols / 2];
+        const Result r = run(device, 1, x, {0});
+        EXPECT_TRUE(std::isnan(r.loss[0])) << cols << " at " << at;
+        for (const float d : r.dx) EXPECT_TRUE(std::isnan(d)) << cols << " at " << at;
+      }
+    }
+  }
+}
+
+TEST(CrossEntropy, GradientInPlace) {
+  for (const Device& device : testing::test_devices()) {
+    const testing::HostTensor x = testing::random_tensor(DType::f32, {3, 33}, 5);
+    const Buffer targets = upload_targets(device, {4, -1, 32}, DType::u32);
+    const Buffer logits = upload(device, x),
+                 dloss = upload(device, testing::random_tensor(DType::f32, {3}, 6));
+    const Buffer loss = device.alloc(DType::f32, {3}), lse = device.alloc(DType::f32, {3, 2});
+    const Buffer dx = device.alloc(DType::f32, {3, 33});
+    CommandEncoder encoder(device);
+    cross_entropy_forward(encoder, logits, targets, loss, lse);
+    cross_entropy_backward(encoder, logits, targets, lse, dloss, dx);
+    cross_entropy_backward(encoder, logits, targets, lse, dloss, logits);
+    encoder.commit_and_wait();
+    EXPECT_EQ(testing::download_bytes(logits), testing::download_bytes(dx));
+  }
+}
+
+TEST(CrossEntropy, EmptyBatch) {
+  Tape tape(Device::cpu());
+  const Var x = tape.parameter(tape.device().alloc(DType::f32, {0, 5}));
+  const Var loss = cross_entropy(x, tape.device().alloc(DType::u32, {0}));
+  EXPECT_EQ(loss.shape(), Shape({0}));
+  tape.backward(loss, tape.device().alloc(DType::f32, {0}));
+  EXPECT_EQ(x.grad().shape(), Shape({0, 5}));
+}
+
+TEST(CrossEntropy, TargetOutsideTheVocabulary) {
+  for (const Device& device : testing::test_devices()) {
+    const testing::Poison poison(device);
+    CommandEncoder encoder(device);
+    const Buffer x = upload(device, testing::random_tensor(DType::f32, {4, 8}, 1));
+    const Buffer loss = device.alloc_uninitialized(DType::f32, {4}), lse = device.alloc(DType::f32, {4, 2});
+    const Buffer unsigned_ids = Buffer::from(device, {4}, std::vector<std::uint32_t>{1, 8, 0xfffffffeu, 7});
+    cross_entropy_forward(encoder, x, unsigned_ids, loss, lse);
+    MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "8");
+    EXPECT_EQ(loss.to_vector<float>()[1], 0.0f);
+    EXPECT_EQ(loss.to_vector<float>()[2], 0.0f);
+    EXPECT_GT(loss.to_vector<float>()[3], 0.0f);
+    const Buffer signed_ids = Buffer::from(device, {4}, std::vector<std::int32_t>{1, -1, 7, -2});
+    cross_entropy_forward(encoder, x, signed_ids, loss, lse);
+    MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "-2");
+    const Buffer dx = device.alloc_uninitialized(DType::f32, {4, 8});
+    cross_entropy_backward(encoder, x, unsigned_ids, lse, loss, dx);
+    MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "8");
+    for (const float d : dx.slice(1, 3).to_vector<float>()) EXPECT_EQ(d, 0.0f);
+  }
+}
+
+TEST(CrossEntropy, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  const Buffer x = device.alloc(DType::f32, {4, 8}), t = device.alloc(DType::u32, {4});
+  const Buffer loss = device.alloc(DType::f32, {4}), lse = device.alloc(DType::f32, {4, 2});
+  const auto code = ErrorCode::invalid_argument;
+  MIXTAPE_EXPECT_ERROR(cross_entropy_forward(encoder, t, t, loss, lse), code, "cross_entropy: x is u32[4]");
+  MIXTAPE_EXPECT_ERROR(cross_entropy_forward(encoder, x, loss, loss, lse), code,
+                       "targets is f32[4], expected u32");
+  MIXTAPE_EXPECT_ERROR(cross_entropy_forward(encoder, x, t.slice(0, 3), loss, lse), code,
+                       "targets is u32[3], expected one per row of x f32[4,8]");
+  MIXTAPE_EXPECT_ERROR(cross_entropy_forward(encoder, x, t, lse, lse), code,
+                       "loss is f32[4,2], expected f32[4]");
+  MIXTAPE_EXPECT_ERROR(cross_entropy_forward(encoder, x, t, loss, loss), code,
+                       "lse is f32[4], expected f32[4,2]");
+  MIXTAPE_EXPECT_ERROR(cross_entropy_forward(encoder, device.alloc(DType::f32, {4, 0}), t, loss, lse), code,
+                       "no dimension of 0");
+  MIXTAPE_EXPECT_ERROR(cross_entropy_backward(encoder, x, t, lse, lse, x), code, "dloss is f32[4,2]");
+  MIXTAPE_EXPECT_ERROR(cross_entropy_backward(encoder, x, t, lse, loss, loss), code, "dx is f32[4]");
+  MIXTAPE_EXPECT_ERROR(cross_entropy_backward(encoder, x, t, lse, loss, x, Accumulate::yes), code,
+                       "dx shares memory with x");
+  MIXTAPE_EXPECT_ERROR(cross_entropy_forward(encoder, device.alloc(DType::f16, {4, 8}), t, loss, lse),
+                       ErrorCode::not_supported, "cross_entropy_forward_f16");
+}
+
+}  // namespace
+}  // namespace mixtape

@@ -1,0 +1,97 @@
+// One row of logits z = scale * x: its maximum, the sum of its exponentials, its softmax. Shared by the host
+// kernels of losses. Compiled once per instruction set, like backend/cpu/simd-inl.h.
+#if defined(MIXTAPE_OPS_LOGITS_ROW_CPU_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MIXTAPE_OPS_LOGITS_ROW_CPU_H_
+#undef MIXTAPE_OPS_LOGITS_ROW_CPU_H_
+#else
+#define MIXTAPE_OPS_LOGITS_ROW_CPU_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+
+#include "mixtape/backend/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mixtape::HWY_NAMESPACE::logits {
+
+// Exponentials are summed in f32 within a chunk, chunks in f64.
+inline constexpr std::size_t kChunk = 1024;
+
+// log sum exp z = max + log_sum, kept as two numbers so that nothing cancels where |max| is large.
+struct LogSumExp {
+  float max;
+  float log_sum;
+};
+
+// e^x for x <= 88 within 1 unit + |x| * 2^-28; results below 2^-126 become 0, NaN stays. About half the work
+// of exp: the power of two comes out of the low bits of 1.5 * 2^23 + 127 + x / ln 2.
+HWY_INLINE Floats exp_flushed(Floats x) {
+  const Floats clamped = hn::IfThenElse(hn::Lt(x, set(-88.0f)), set(-88.0f), x);
+  const Floats magic = set(12583039.0f);
+  const Floats shifted = hn::MulAdd(clamped, set(1.44269504088896341f), magic);
+  const Floats r = hn::NegMulAdd(hn::Sub(shifted, magic), set(0.693147180559945309f), clamped);
+  Floats q = set(1.3814539877362113e-3f);
+  q = hn::MulAdd(q, r, set(8.368745127077302e-3f));
+  q = hn::MulAdd(q, r, set(4.166838979069701e-2f));
+  q = hn::MulAdd(q, r, set(1.6666520398846993e-1f));
+  q = hn::MulAdd(q, r, set(4.9999993432098916e-1f));
+  const Floats p = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), set(1.0f));
+  return hn::Mul(p, hn::BitCast(kF, hn::ShiftLeft<23>(hn::BitCast(UintTag(), shifted))));
+}
+
+// scale * x - max, the maximum of no finite entry counting as 0.
+template <class T>
+HWY_INLINE Floats shifted(const T* x, std::size_t n, Floats scale, Floats max) {
+  return hn::MulSub(load(x, n), scale, max);
+}
+inline float finite_max(float max) { return max == -HUGE_VALF ? 0.0f : max; }
+
+// max z; any value where the row holds a NaN (the sum of exponentials is NaN then).
+template <class T>
+float max(const T* x, std::size_t n, float scale) {
+  const std::size_t step = lanes();
+  Floats a = set(-HUGE_VALF), b = a, c = a, d = a;
+  std::size_t i = 0;
+  for (; i + 4 * step <= n; i += 4 * step) {
+    a = hn::Max(a, load(x + i));
+    b = hn::Max(b, load(x + i + step));
+    c = hn::Max(c, load(x + i + 2 * step));
+    d = hn::Max(d, load(x + i + 3 * step));
+  }
+  for (; i < n; i += step) a = hn::Max(a, keep_first(load(x + i, n - i), n - i, set(-HUGE_VALF)));
+  return scale * hn::GetLane(hn::MaxOfLanes(kF, hn::Max(hn::Max(a, b), hn::Max(c, d))));
+}
+
+// sum exp(z - max)
+template <class T>
+double sum_exp(const T* x, std::size_t n, float scale, float max) {
+  const Floats factor = set(scale), shift = set(finite_max(max));
+  double total = 0.0;
+  for (std::size_t begin = 0; begin < n; begin += kChunk) {
+    const std::size_t end = std::min(n, begin + kChunk);
+    Floats sum = zero();
+    for (std::size_t i = begin; i < end; i += lanes()) {
+      const Floats e = exp_flushed(shifted(x + i, end - i, factor, shift));
+      sum = hn::Add(sum, keep_first(e, end - i, zero()));
+    }
+    total += static_cast<double>(sum_lanes(sum));
+  }
+  return total;
+}
+
+// out = weight * exp(z - lse), added to out with accumulate. out may be x.
+template <class T>
+void weighted_softmax(const T* x, T* out, std::size_t n, float scale, LogSumExp lse, float weight,
+                      bool accumulate) {
+  const Floats factor = set(scale), max = set(finite_max(lse.max)), log_sum = set(lse.log_sum),
+               w = set(weight);
+  for (std::size_t i = 0; i < n; i += lanes()) {
+    const Floats e = exp_flushed(hn::Sub(shifted(x + i, n - i, factor, max), log_sum));
+    store(accumulate ? hn::MulAdd(w, e, load(out + i, n - i)) : hn::Mul(w, e), out + i, n - i);
+  }
+}
+
+}  // namespace mixtape::HWY_NAMESPACE::logits
+HWY_AFTER_NAMESPACE();
+#endif  // include guard per target
