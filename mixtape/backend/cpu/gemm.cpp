@@ -21,6 +21,9 @@ constexpr std::int64_t kTileRows = 512;
 constexpr std::int64_t kTileCols = 288;
 constexpr std::int64_t kTileDepth = 768;
 
+// Multiplications that are worth waking a thread for.
+constexpr double kThreadWork = 1 << 20;
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // The length of equal parts of at most `most` elements, a multiple of `multiple`.
@@ -196,15 +199,21 @@ void gemm(const Gemm& g, const void* a, const void* b, void* c) {
 
 void gemm_all(std::span<const GemmCall> calls) {
   std::vector<std::int64_t> first{0};  // the number of a product's first tile
-  for (const GemmCall& call : calls) first.push_back(first.back() + Grid(call.gemm, 1).count());
-  parallel_for(first.back(), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const auto which = std::upper_bound(first.begin(), first.end(), i) - first.begin() - 1;
-      const GemmCall& call = calls[static_cast<std::size_t>(which)];
-      const Tile tile = Grid(call.gemm, 1).tile(i - first[static_cast<std::size_t>(which)]);
-      run_tile(call.gemm, call.a, call.b, call.c, tile);
-    }
-  });
+  double work = 0.0;
+  for (const GemmCall& call : calls) {
+    first.push_back(first.back() + Grid(call.gemm, 1).count());
+    work += static_cast<double>(call.gemm.m) * static_cast<double>(call.gemm.n * call.gemm.k);
+  }
+  const double per_tile = std::max(1.0, work / static_cast<double>(std::max<std::int64_t>(1, first.back())));
+  parallel_for(first.back(), static_cast<std::int64_t>(std::max(1.0, kThreadWork / per_tile)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const auto which = std::upper_bound(first.begin(), first.end(), i) - first.begin() - 1;
+                   const GemmCall& call = calls[static_cast<std::size_t>(which)];
+                   const Tile tile = Grid(call.gemm, 1).tile(i - first[static_cast<std::size_t>(which)]);
+                   run_tile(call.gemm, call.a, call.b, call.c, tile);
+                 }
+               });
 }
 
 void gemm_tiles(const Gemm& g, const void* a, const void* b, std::int64_t col_multiple,

@@ -1,0 +1,127 @@
+#include "mixtape/ops/matmul/matmul.h"
+
+#include "mixtape/ops/matmul/matmul_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using oracle::MatmulShape;
+using testing::Doubles;
+using testing::OpCheck;
+
+OpCheck matmul_check(DType dtype, DType out, const MatmulShape& s, const Shape& a, const Shape& b) {
+  OpCheck check;
+  check.name = str("matmul ", dtype, "->", out, " ", a, s.trans_a ? "^T" : "", " ", b, s.trans_b ? "^T" : "");
+  check.inputs = {testing::random_tensor(dtype, a, 1), testing::random_tensor(dtype, b, 2)};
+  check.op = [=](const std::vector<Var>& v) { return matmul(v[0], v[1], s.trans_a, s.trans_b, out); };
+  check.forward = [s](const auto& x) { return oracle::matmul(s, x[0], x[1]); };
+  check.complex_forward = [s](const auto& x) { return oracle::matmul(s, x[0], x[1]); };
+  check.backward = [s](const auto& x, const Doubles& dy) {
+    return oracle::matmul_backward(s, x[0], x[1], dy);
+  };
+  // Products of standard normals are 0.64 in the mean: 4 covers the largest sums of magnitudes.
+  const auto sums = [](double length) { return length * 0x1p-24 * 4.0 * length; };
+  check.forward_bound = {1.0, sums(static_cast<double>(s.k))};
+  check.backward_bound = {1.0, sums(static_cast<double>(std::max(s.m, s.n)))};
+  check.prove_oracle = s.batch * s.m * s.n * s.k < 500;
+  return check;
+}
+
+void check_flat(DType dtype, DType out, std::int64_t m, std::int64_t n, std::int64_t k) {
+  for (const bool trans_a : {false, true}) {
+    for (const bool trans_b : {false, true}) {
+      check_op(Device::cpu(),
+               matmul_check(dtype, out, {1, m, n, k, trans_a, trans_b}, trans_a ? Shape{k, m} : Shape{m, k},
+                            trans_b ? Shape{n, k} : Shape{k, n}));
+    }
+  }
+}
+
+TEST(Matmul, MatchesOracleInEveryLayout) {
+  for (const auto& [dtype, out] :
+       {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
+    check_flat(dtype, out, 1, 1, 1);
+    check_flat(dtype, out, 5, 7, 3);
+    check_flat(dtype, out, 1, 33, 64);
+    check_flat(dtype, out, 66, 35, 17);
+  }
+}
+
+TEST(Matmul, Batched) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const bool trans_a : {false, true}) {
+      for (const bool trans_b : {false, true}) {
+        check_op(Device::cpu(), matmul_check(dtype, dtype, {6, 5, 4, 3, trans_a, trans_b},
+                                             trans_a ? Shape{2, 3, 3, 5} : Shape{2, 3, 5, 3},
+                                             trans_b ? Shape{2, 3, 4, 3} : Shape{2, 3, 3, 4}));
+      }
+    }
+  }
+}
+
+TEST(Matmul, FoldsLeadingDimensionsForAFlatB) {
+  check_op(Device::cpu(),
+           matmul_check(DType::bf16, DType::bf16, {1, 6, 5, 4, false, true}, {2, 3, 4}, {5, 4}));
+  check_op(Device::cpu(),
+           matmul_check(DType::f32, DType::f32, {1, 6, 5, 4, false, false}, {2, 3, 4}, {4, 5}));
+}
+
+TEST(Matmul, LongSumsOverSeveralTiles) {
+  check_op(Device::cpu(),
+           matmul_check(DType::bf16, DType::f32, {1, 530, 300, 12, false, true}, {530, 12}, {300, 12}));
+}
+
+TEST(Matmul, EmptyBatchGivesEmptyResultAndZeroGradients) {
+  const Device device = Device::cpu();
+  Tape tape(device);
+  const Var a = tape.parameter(device.alloc(DType::bf16, {0, 4}));
+  const Var b = tape.parameter(device.alloc(DType::bf16, {5, 4}));
+  const Var y = matmul(a, b, false, true);
+  EXPECT_EQ(y.shape(), (Shape{0, 5}));
+  tape.backward(y, y.value());
+  tape.encoder().commit_and_wait();
+  testing::expect_close("db", b.grad(), Doubles(20, 0.0), {0.0, 0.0});
+}
+
+TEST(Matmul, OnlyWantedGradients) {
+  const Device device = Device::cpu();
+  Tape tape(device);
+  const Var a = tape.constant(device.alloc(DType::f32, {2, 4}));
+  const Var b = tape.parameter(device.alloc(DType::f32, {4, 3}));
+  const Var y = matmul(a, b);
+  tape.backward(y, y.value());
+  EXPECT_FALSE(a.grad());
+  EXPECT_TRUE(b.grad());
+}
+
+TEST(Matmul, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  const auto make = [&](DType dtype, const Shape& shape) { return device.alloc(dtype, shape); };
+  const Buffer a = make(DType::f32, {4, 8}), b = make(DType::f32, {8, 3}), y = make(DType::f32, {4, 3});
+  const auto code = ErrorCode::invalid_argument;
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, Buffer(), b, y), code, "matmul: a is null");
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, a, b, y, false, true), code, "got 8 and 3");
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, a, b, make(DType::f32, {3, 4})), code,
+                       "y is f32[3,4], expected f32[4,3]");
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, a, make(DType::bf16, {8, 3}), y), code, "expected f32 like a");
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, a, b, make(DType::bf16, {4, 3})), code, "y is bf16[4,3]");
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, make(DType::f32, {8}), b, y), code, "rank 2 or more");
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, make(DType::f32, {0, 8}), b, y), code, "no dimension of 0");
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, make(DType::f32, {2, 4, 8}), make(DType::f32, {3, 8, 3}), y),
+                       code, "equal leading dimensions");
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, make(DType::f32, {2, 8, 4}), b, y, true), code,
+                       "not transposed");
+  const Buffer square = make(DType::f32, {4, 4});
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, square, make(DType::f32, {4, 4}), square), code,
+                       "shares memory");
+  MIXTAPE_EXPECT_ERROR(matmul_backward_a(encoder, b, y, make(DType::f32, {5, 8})), code,
+                       "matmul_backward_a: dy is");
+  const Buffer half = make(DType::f16, {4, 4});
+  MIXTAPE_EXPECT_ERROR(matmul_forward(encoder, half, make(DType::f16, {4, 4}), make(DType::f16, {4, 4})),
+                       ErrorCode::not_supported, "matmul_forward_f16");
+}
+
+}  // namespace
+}  // namespace mixtape
