@@ -1,0 +1,50 @@
+// Text to token ids and back, as described by a tokenizer.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mixtape {
+
+// A cheap handle; safe to use from several threads.
+//
+// encode: added tokens are cut out; what lies between them is normalized, cut into words and merged (BPE);
+// the post-processor's ids go around the result if asked. The file's truncation and padding are not applied.
+class Tokenizer {
+ public:
+  // Of the configuration bos_token, eos_token and added_tokens_decoder are read; it may be null.
+  // Throws not_supported, naming a component type that isn't known, and format for anything malformed.
+  static Tokenizer from_json(const nlohmann::json& tokenizer, const nlohmann::json& config);
+
+  // Reads tokenizer.json and, where it exists, tokenizer_config.json; messages name the file.
+  static Tokenizer load(const std::filesystem::path& directory);
+
+  // Throws format, naming the byte offset, if `text` isn't valid UTF-8.
+  std::vector<std::uint32_t> encode(std::string_view text, bool add_special) const;
+
+  // Always valid UTF-8. Throws index_out_of_range for an id without a token, naming its position.
+  std::string decode(std::span<const std::uint32_t> ids, bool skip_special) const;
+
+  std::size_t vocab_size() const;  // the largest id plus 1: the rows that an embedding needs
+  std::optional<std::uint32_t> id_of(std::string_view token) const;
+  const std::string& token(
+      std::uint32_t id) const;  // as written in the vocabulary; throws index_out_of_range
+  bool is_special(std::uint32_t id) const;
+
+  std::optional<std::uint32_t> bos_id() const;
+  std::optional<std::uint32_t> eos_id() const;
+
+ private:
+  struct Parts;
+  explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+  std::shared_ptr<const Parts> parts_;
+};
+
+}  // namespace mixtape
