@@ -1,7 +1,8 @@
 #include "mixtape/ops/quantize/affine.h"
 
 #include <algorithm>
-#include <limits>
+#include <bit>
+#include <cstring>
 #include <vector>
 
 #include "mixtape/core/error.h"
@@ -47,13 +48,7 @@ std::int32_t bits_from_shapes(const std::string& where, std::int64_t packed_cols
   return static_cast<std::int32_t>(bits);
 }
 
-ScaleAndBias fit_group(std::span<const float> w, std::int32_t bits, Rounding rounding) {
-  float low = std::numeric_limits<float>::infinity();
-  float high = rounding == Rounding::gpu ? 0.0f : -low;
-  for (const float value : w) {
-    low = std::min(low, value);
-    high = std::max(high, value);
-  }
+ScaleAndBias fit_range(float low, float high, std::int32_t bits, Rounding rounding) {
   const bool low_is_larger = std::fabs(low) > std::fabs(high);
   const float steps = static_cast<float>((1 << bits) - 1);
   const float magnitude = std::max((high - low) / steps, kSmallestScale);
@@ -62,6 +57,16 @@ ScaleAndBias fit_group(std::span<const float> w, std::int32_t bits, Rounding rou
   const float code_of_zero = round_as(edge / scale, rounding);
   if (code_of_zero == 0.0f) return {scale, 0.0f};
   return {edge / code_of_zero, edge};
+}
+
+ScaleAndBias fit_group(std::span<const float> w, std::int32_t bits, Rounding rounding) {
+  float low = w[0];
+  float high = rounding == Rounding::gpu ? 0.0f : w[0];
+  for (const float value : w) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  return fit_range(low, high, bits, rounding);
 }
 
 std::uint8_t encode(float w, ScaleAndBias group, std::int32_t bits, Rounding rounding) {
@@ -86,17 +91,17 @@ void refuse_weight(const std::string& tensor, std::int64_t row, std::int64_t col
        ", expected finite weights whose range within a group is finite");
 }
 
+// Eight codes, one per byte, move together in three steps: pairs, fours, all.
 void pack_codes(std::span<const std::uint8_t> codes, std::int32_t bits, std::span<std::uint32_t> words) {
-  std::uint64_t pending = 0;
-  std::int32_t filled = 0;
-  std::size_t next = 0;
-  for (const std::uint8_t code : codes) {
-    pending |= static_cast<std::uint64_t>(code) << filled;
-    filled += bits;
-    if (filled < 32) continue;
-    words[next++] = static_cast<std::uint32_t>(pending);
-    pending >>= 32;
-    filled -= 32;
+  static_assert(std::endian::native == std::endian::little);
+  auto* out = reinterpret_cast<std::byte*>(words.data());
+  for (std::size_t i = 0; i < codes.size(); i += 8, out += bits) {
+    std::uint64_t x;
+    std::memcpy(&x, codes.data() + i, 8);
+    x = (x & 0x00ff00ff00ff00ffu) | ((x & 0xff00ff00ff00ff00u) >> (8 - bits));
+    x = (x & 0x0000ffff0000ffffu) | ((x & 0xffff0000ffff0000u) >> (16 - 2 * bits));
+    x = (x & 0x00000000ffffffffu) | ((x & 0xffffffff00000000u) >> (32 - 4 * bits));
+    std::memcpy(out, &x, index(bits));
   }
 }
 

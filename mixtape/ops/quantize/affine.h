@@ -49,7 +49,8 @@ struct ScaleAndBias {
   float bias = 0.0f;
 };
 
-// w: one group of finite weights whose wmax - wmin is finite too.
+// low, high: extremes of a group, finite as is their difference. Rounding::gpu: high is at least 0.
+ScaleAndBias fit_range(float low, float high, std::int32_t bits, Rounding rounding);
 ScaleAndBias fit_group(std::span<const float> w, std::int32_t bits, Rounding rounding);
 std::uint8_t encode(float w, ScaleAndBias group, std::int32_t bits, Rounding rounding);
 inline float decode(std::uint8_t code, ScaleAndBias group) {

@@ -106,11 +106,10 @@ Var dequantize_affine(const Var& codes, const Var& scales, const Var& biases, Af
   const Buffer w = tape.alloc(dtype, shape);
   dequantize_affine_forward(tape.encoder(), codes.value(), scales.value(), biases.value(), w, params);
   return tape.record(op, {codes, scales, biases}, w, [packed = codes.value(), params](Backward& b) {
-    Backward::Target scales_target{Buffer(), Accumulate::no}, biases_target = scales_target;
-    if (b.wants(1)) scales_target = b.grad(1);
-    if (b.wants(2)) biases_target = b.grad(2);
-    dequantize_affine_backward(b.encoder(), b.dy(), packed, scales_target.buffer, biases_target.buffer,
-                               params, scales_target.accumulate, biases_target.accumulate);
+    const auto [dscales, accumulate_scales] = b.grad(1);
+    const auto [dbiases, accumulate_biases] = b.grad(2);
+    dequantize_affine_backward(b.encoder(), b.dy(), packed, dscales, dbiases, params, accumulate_scales,
+                               accumulate_biases);
   });
 }
 

@@ -10,7 +10,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
-using ByteTag = hn::Repartition<std::uint8_t, FloatTag>;
 constexpr std::size_t kBlock = 16;  // codes that are unpacked at a time: 2*bits bytes
 
 // fma also where the instruction set has none.
@@ -42,24 +41,37 @@ struct Unpacker {
       shifts[i] = static_cast<std::uint32_t>(first % 8);
     }
   }
-
-  // Codes first .. first + lanes() of the block in `packed`.
-  HWY_INLINE Floats codes(hn::Vec<ByteTag> packed, std::size_t first) const {
-    const UintTag du;
-    const auto pairs =
-        hn::BitCast(du, hn::TableLookupBytesOr0(packed, hn::Load(ByteTag(), bytes + 4 * first)));
-    const auto codes = hn::And(hn::Shr(pairs, hn::Load(du, shifts + first)), hn::Set(du, mask));
-    return hn::ConvertTo(kF, hn::BitCast(IntTag(), codes));
-  }
 };
 
+#if HWY_TARGET == HWY_SCALAR
+using Block = const std::uint8_t*;
+HWY_INLINE Block load_block(const std::uint8_t* p, std::size_t, const std::uint8_t*) { return p; }
+HWY_INLINE Floats codes(const Unpacker& u, Block block, std::size_t first) {
+  const std::uint8_t low = u.bytes[4 * first], high = u.bytes[4 * first + 1];
+  const std::uint32_t pair = block[low] | (high == 0x80 ? 0u : static_cast<std::uint32_t>(block[high]) << 8);
+  return set(static_cast<float>((pair >> u.shifts[first]) & u.mask));
+}
+#else
+using ByteTag = hn::Repartition<std::uint8_t, FloatTag>;
+using Block = hn::Vec<ByteTag>;
+
 // The `wanted` bytes of a block in every 128-bit part of a vector, without a read at or after `end`.
-HWY_INLINE hn::Vec<ByteTag> load_block(const std::uint8_t* p, std::size_t wanted, const std::uint8_t* end) {
+HWY_INLINE Block load_block(const std::uint8_t* p, std::size_t wanted, const std::uint8_t* end) {
   if (HWY_LIKELY(end - p >= 16)) return hn::LoadDup128(ByteTag(), p);
   HWY_ALIGN std::uint8_t tail[16] = {};
   for (std::size_t i = 0; i < wanted; ++i) tail[i] = p[i];
   return hn::LoadDup128(ByteTag(), tail);
 }
+
+// Codes first .. first + lanes() of a block.
+HWY_INLINE Floats codes(const Unpacker& u, Block block, std::size_t first) {
+  const UintTag du;
+  const auto pairs =
+      hn::BitCast(du, hn::TableLookupBytesOr0(block, hn::Load(ByteTag(), u.bytes + 4 * first)));
+  const auto codes = hn::And(hn::Shr(pairs, hn::Load(du, u.shifts + first)), hn::Set(du, u.mask));
+  return hn::ConvertTo(kF, hn::BitCast(IntTag(), codes));
+}
+#endif
 
 // Where the codes of a row begin, and where those of the matrix end.
 struct ByteRange {
@@ -72,6 +84,50 @@ ByteRange row_bytes(const cpu::QuantizedRows& w, std::int64_t row) {
   return {first + row * stride, first + w.rows * stride};
 }
 
+// 32 codes, in two blocks, to values.
+struct Decoder {
+  const Unpacker& unpacker;
+  Block low, high;
+  Floats scale, bias;
+
+  HWY_INLINE Floats at(Block block, std::size_t i) const {
+    return fused(codes(unpacker, block, i), scale, bias);
+  }
+
+  template <class T>
+  HWY_INLINE void write(T* out) const {
+    for (std::size_t i = 0; i < kBlock; i += lanes()) store(at(low, i), out + i);
+    for (std::size_t i = 0; i < kBlock; i += lanes()) store(at(high, i), out + kBlock + i);
+  }
+};
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void write_without_nan(const Decoder& d, bf16* out) { d.write(out); }
+#else
+// Rounded to nearest even in the upper half of each lane.
+HWY_INLINE auto round_up_half(Floats v) {
+  const UintTag du;
+  const auto u = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1u));
+  return hn::BitCast(hn::Repartition<std::uint16_t, UintTag>(),
+                     hn::Add(hn::Add(u, hn::Set(du, 0x7fffu)), odd));
+}
+HWY_INLINE void store_pair(Floats a, Floats b, bf16* p) {
+  const hn::Repartition<std::uint16_t, FloatTag> d16;
+  hn::StoreU(hn::ConcatOdd(d16, round_up_half(b), round_up_half(a)), d16,
+             reinterpret_cast<std::uint16_t*>(p));
+}
+// For values that hold no NaN: half the instructions of the general store.
+HWY_INLINE void write_without_nan(const Decoder& d, bf16* out) {
+  if (lanes() == kBlock) return store_pair(d.at(d.low, 0), d.at(d.high, 0), out);
+  for (std::size_t i = 0; i < kBlock; i += 2 * lanes()) {
+    store_pair(d.at(d.low, i), d.at(d.low, i + lanes()), out + i);
+    store_pair(d.at(d.high, i), d.at(d.high, i + lanes()), out + kBlock + i);
+  }
+}
+#endif
+HWY_INLINE void write_without_nan(const Decoder& d, float* out) { d.write(out); }
+
 template <class T, class S>
 void decode_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& unpacker, T* out) {
   const std::int64_t groups = w.params.groups(w.cols);
@@ -80,12 +136,15 @@ void decode_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& u
   const std::size_t step = 2 * static_cast<std::size_t>(w.params.bits);
   auto [at, end] = row_bytes(w, row);
   for (std::int64_t g = 0; g < groups; ++g) {
-    const Floats scale = set(static_cast<float>(scales[g]));
-    const Floats bias = set(static_cast<float>(biases[g]));
-    for (std::int32_t done = 0; done < w.params.group_size; done += kBlock, at += step, out += kBlock) {
-      const auto packed = load_block(at, step, end);
-      for (std::size_t i = 0; i < kBlock; i += lanes()) {
-        store(fused(unpacker.codes(packed, i), scale, bias), out + i);
+    const auto scale = static_cast<float>(scales[g]), bias = static_cast<float>(biases[g]);
+    const bool has_nan = !std::isfinite(scale) || !std::isfinite(bias);
+    for (std::int32_t done = 0; done < w.params.group_size; done += 32, at += 2 * step, out += 32) {
+      const Decoder decoder{unpacker, load_block(at, step, end), load_block(at + step, step, end), set(scale),
+                            set(bias)};
+      if (HWY_UNLIKELY(has_nan)) {
+        decoder.write(out);
+      } else {
+        write_without_nan(decoder, out);
       }
     }
   }
@@ -107,6 +166,52 @@ void dequantize_affine_forward(const HostCall& call) {
   });
 }
 
+HWY_INLINE Floats round_half_away(Floats x) {
+  const Floats whole = hn::Trunc(x);
+  const auto is_far = hn::Ge(hn::Abs(hn::Sub(x, whole)), set(0.5f));
+  return hn::Add(whole, hn::IfThenElseZero(is_far, hn::CopySign(set(1.0f), x)));
+}
+
+// As affine.h, bit for bit. False where a weight or the range is not finite.
+bool quantize_group(const float* w, AffineParams p, Rounding rounding, std::uint8_t* codes,
+                    ScaleAndBias& fit) {
+  const auto size = static_cast<std::size_t>(p.group_size);
+  Floats lows = load(w), highs = rounding == Rounding::gpu ? zero() : lows, not_finite = zero();
+  for (std::size_t i = 0; i < size; i += lanes()) {
+    const Floats v = load(w + i);
+    lows = hn::Min(lows, v);
+    highs = hn::Max(highs, v);
+    not_finite = hn::Add(not_finite, hn::Mul(v, zero()));  // NaN once there is one
+  }
+  const float low = hn::GetLane(hn::MinOfLanes(kF, lows)), high = hn::GetLane(hn::MaxOfLanes(kF, highs));
+  if (sum_lanes(not_finite) != 0.0f || !std::isfinite(high - low)) return false;
+  fit = fit_range(low, high, p.bits, rounding);
+  const Floats scale = set(fit.scale), bias = set(fit.bias), largest = set(static_cast<float>(p.max_code()));
+  for (std::size_t i = 0; i < size; i += lanes()) {
+    const Floats exact = hn::Div(hn::Sub(load(w + i), bias), scale);
+    const Floats code = rounding == Rounding::gpu ? round_half_away(exact) : hn::Round(exact);
+    const auto whole = hn::ConvertTo(IntTag(), hn::Min(hn::Max(code, zero()), largest));
+    hn::StoreU(hn::DemoteTo(hn::Rebind<std::uint8_t, FloatTag>(), whole),
+               hn::Rebind<std::uint8_t, FloatTag>(), codes + i);
+  }
+  return true;
+}
+
+// One row; `codes` is scratch of `cols` bytes. False where a weight or a range is not finite.
+bool quantize_row_simd(std::span<const float> w, AffineParams p, Rounding rounding,
+                       std::span<std::uint8_t> codes, std::span<std::uint32_t> words, std::span<float> scales,
+                       std::span<float> biases) {
+  for (std::size_t g = 0; g < scales.size(); ++g) {
+    const std::size_t at = g * static_cast<std::size_t>(p.group_size);
+    ScaleAndBias fit;
+    if (!quantize_group(w.data() + at, p, rounding, codes.data() + at, fit)) return false;
+    scales[g] = fit.scale;
+    biases[g] = fit.bias;
+  }
+  pack_codes(codes, p.bits, words);
+  return true;
+}
+
 template <class S>
 void put(float value, Accumulate accumulate, void* out, std::int64_t i) {
   S* values = static_cast<S*>(out);
@@ -123,10 +228,10 @@ void reduce_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& u
   for (std::int64_t g = 0; g < groups; ++g) {
     Floats products = zero(), sums = zero();
     for (std::int32_t done = 0; done < w.params.group_size; done += kBlock, at += step, dw += kBlock) {
-      const auto packed = load_block(at, step, end);
+      const Block block = load_block(at, step, end);
       for (std::size_t i = 0; i < kBlock; i += lanes()) {
         const Floats d = load(dw + i);
-        products = hn::MulAdd(d, unpacker.codes(packed, i), products);
+        products = hn::MulAdd(d, codes(unpacker, block, i), products);
         sums = hn::Add(sums, d);
       }
     }
@@ -211,19 +316,30 @@ std::int64_t put_row(const std::vector<float>& values, S* out) {
   return bad;
 }
 
+HWY_EXPORT(quantize_row_simd);
+
+struct Scratch {
+  explicit Scratch(const QuantizeParams& p)
+      : codes(static_cast<std::size_t>(p.cols)),
+        scales(static_cast<std::size_t>(p.affine.groups(p.cols))),
+        biases(scales.size()) {}
+  std::vector<float> w;
+  std::vector<std::uint8_t> codes;
+  std::vector<float> scales, biases;
+};
+
 // Quantizes row r; returns the column of the first weight that cannot be, or kNone.
 template <class T, class S>
-std::int64_t quantize_one(const HostCall& call, const QuantizeParams& p, std::int64_t r,
-                          std::vector<float>& scratch) {
-  const std::span<const float> w = widen(call.read<T>(0) + r * p.cols, p.cols, scratch);
-  const std::int64_t bad = find_non_finite(w, p.affine.group_size);
-  if (bad >= 0) return bad;
+std::int64_t quantize_one(const HostCall& call, const QuantizeParams& p, std::int64_t r, Scratch& scratch) {
+  const std::span<const float> w = widen(call.read<T>(0) + r * p.cols, p.cols, scratch.w);
   const std::int64_t groups = p.affine.groups(p.cols), words = p.affine.packed_cols(p.cols);
-  std::vector<float> scales(static_cast<std::size_t>(groups)), biases(scales.size());
-  quantize_row(w, p.affine, p.rounding,
-               {call.write<std::uint32_t>(0) + r * words, static_cast<std::size_t>(words)}, scales, biases);
-  const std::int64_t overflow = std::min(put_row(scales, call.write<S>(1) + r * groups),
-                                         put_row(biases, call.write<S>(2) + r * groups));
+  const std::span packed(call.write<std::uint32_t>(0) + r * words, static_cast<std::size_t>(words));
+  if (!HWY_DYNAMIC_DISPATCH(quantize_row_simd)(w, p.affine, p.rounding, scratch.codes, packed, scratch.scales,
+                                               scratch.biases)) {
+    return find_non_finite(w, p.affine.group_size);
+  }
+  const std::int64_t overflow = std::min(put_row(scratch.scales, call.write<S>(1) + r * groups),
+                                         put_row(scratch.biases, call.write<S>(2) + r * groups));
   return overflow == kNone ? kNone : overflow * p.affine.group_size;
 }
 
@@ -244,7 +360,7 @@ void quantize_as(const HostCall& call) {
   const auto& p = call.params<QuantizeParams>();
   std::atomic<std::int64_t> first_bad = kNone;
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> scratch;
+    Scratch scratch(p);
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t col = quantize_one<T, S>(call, p, r, scratch);
       if (col == kNone) continue;
