@@ -1,0 +1,253 @@
+#include "mixtape/io/gguf_model.h"
+
+#include <omp.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "mixtape/core/error.h"
+#include "mixtape/io/gguf.h"
+#include "mixtape/io/gguf_config.h"
+#include "mixtape/io/gguf_tokenizer.h"
+
+namespace mixtape {
+namespace {
+
+// A tensor that the model has: its two names, its shape, and for q and k of llama the number of heads, whose
+// rows the file stores interleaved.
+struct Expected {
+  std::string gguf_name;
+  std::string name;
+  Shape shape;
+  std::int64_t interleaved_heads = 0;
+};
+
+struct Linear {
+  const char* gguf_name;
+  const char* name;
+  Shape shape;
+  std::int64_t interleaved_heads = 0;
+};
+
+void add_attention(const ModelConfig& c, const std::string& from, const std::string& to,
+                   std::vector<Expected>& out) {
+  const std::int64_t q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
+  const bool is_llama = c.architecture == Architecture::llama;
+  const Linear linears[] = {
+      {"attn_q", "q_proj", {q, c.hidden_size}, is_llama ? c.num_attention_heads : 0},
+      {"attn_k", "k_proj", {kv, c.hidden_size}, is_llama ? c.num_key_value_heads : 0},
+      {"attn_v", "v_proj", {kv, c.hidden_size}},
+      {"attn_output", "o_proj", {c.hidden_size, q}},
+  };
+  for (const Linear& l : linears) {
+    const std::string gguf = from + l.gguf_name, name = to + "self_attn." + l.name;
+    out.push_back({gguf + ".weight", name + ".weight", l.shape, l.interleaved_heads});
+    if (c.attention_bias) out.push_back({gguf + ".bias", name + ".bias", {l.shape[0]}, l.interleaved_heads});
+  }
+  if (is_llama) return;
+  for (const char* which : {"q", "k"}) {
+    out.push_back({str(from, "attn_", which, "_norm.weight"),
+                   str(to, "self_attn.", which, "_norm.weight"),
+                   {c.head_dim}});
+  }
+}
+
+void add_mlp(const ModelConfig& c, const std::string& from, const std::string& to,
+             std::vector<Expected>& out) {
+  const Linear linears[] = {
+      {"ffn_gate", "gate_proj", {c.intermediate_size, c.hidden_size}},
+      {"ffn_up", "up_proj", {c.intermediate_size, c.hidden_size}},
+      {"ffn_down", "down_proj", {c.hidden_size, c.intermediate_size}},
+  };
+  for (const Linear& l : linears) {
+    const std::string gguf = from + l.gguf_name, name = to + "mlp." + l.name;
+    out.push_back({gguf + ".weight", name + ".weight", l.shape});
+    if (c.mlp_bias) out.push_back({gguf + ".bias", name + ".bias", {l.shape[0]}});
+  }
+}
+
+void add_experts(const ModelConfig& c, const std::string& from, const std::string& to,
+                 std::vector<Expected>& out) {
+  const std::int64_t experts = c.num_experts, width = c.moe_intermediate_size, hidden = c.hidden_size;
+  out.push_back({from + "ffn_gate_inp.weight", to + "mlp.gate.weight", {experts, hidden}});
+  out.push_back(
+      {from + "ffn_gate_exps.weight", to + "mlp.switch_mlp.gate_proj.weight", {experts, width, hidden}});
+  out.push_back(
+      {from + "ffn_up_exps.weight", to + "mlp.switch_mlp.up_proj.weight", {experts, width, hidden}});
+  out.push_back(
+      {from + "ffn_down_exps.weight", to + "mlp.switch_mlp.down_proj.weight", {experts, hidden, width}});
+}
+
+std::vector<Expected> expected_tensors(const ModelConfig& c) {
+  std::vector<Expected> out;
+  const Shape table{c.vocab_size, c.hidden_size};
+  out.push_back({"token_embd.weight", "model.embed_tokens.weight", table});
+  for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+    const std::string from = str("blk.", layer, "."), to = str("model.layers.", layer, ".");
+    out.push_back({from + "attn_norm.weight", to + "input_layernorm.weight", {c.hidden_size}});
+    add_attention(c, from, to, out);
+    out.push_back({from + "ffn_norm.weight", to + "post_attention_layernorm.weight", {c.hidden_size}});
+    c.is_sparse(layer) ? add_experts(c, from, to, out) : add_mlp(c, from, to, out);
+  }
+  out.push_back({"output_norm.weight", "model.norm.weight", {c.hidden_size}});
+  if (!c.tie_word_embeddings) out.push_back({"output.weight", "lm_head.weight", table});
+  return out;
+}
+
+// The file's row for row `row` of Hugging Face's: per head, the file has pairs (i, half i) next to each
+// other, Hugging Face the first halves before the second.
+std::int64_t source_row(std::int64_t row, std::int64_t rows, std::int64_t interleaved_heads) {
+  if (interleaved_heads == 0) return row;
+  const std::int64_t head_dim = rows / interleaved_heads, in_head = row % head_dim;
+  return row - in_head + in_head % (head_dim / 2) * 2 + in_head / (head_dim / 2);
+}
+
+template <class T>
+void store(std::span<const float> values, std::byte* out) {
+  T* to = reinterpret_cast<T*>(out);
+  for (std::size_t i = 0; i < values.size(); ++i) to[i] = static_cast<T>(values[i]);
+}
+
+void store(DType dtype, std::span<const float> values, std::byte* out) {
+  if (dtype == DType::f32) store<float>(values, out);
+  if (dtype == DType::bf16) store<bf16>(values, out);
+  if (dtype == DType::f16) store<f16>(values, out);
+}
+
+// One element of a q or k bias is what one row of the weight is.
+void decode_vector(const GgufTensor& tensor, std::int64_t interleaved_heads, DType wanted, std::byte* out) {
+  std::vector<float> stored(static_cast<std::size_t>(tensor.shape.numel())), ordered(stored.size());
+  decode_gguf_blocks(tensor.type, tensor.bytes, stored);
+  const auto count = static_cast<std::int64_t>(stored.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    ordered[static_cast<std::size_t>(i)] =
+        stored[static_cast<std::size_t>(source_row(i, count, interleaved_heads))];
+  }
+  store(wanted, ordered, out);
+}
+
+// Decodes rows in parallel: each row is one thread's, so that the result doesn't depend on their number.
+void decode_rows(const GgufTensor& tensor, std::int64_t interleaved_heads, DType wanted, std::byte* out) {
+  const std::int64_t rows = tensor.shape.rows();
+  const auto cols = static_cast<std::size_t>(tensor.shape.cols());
+  std::vector<float> scratch(static_cast<std::size_t>(omp_get_max_threads()) * cols);
+#pragma omp parallel for schedule(dynamic, 16) if (tensor.shape.numel() > 262144)
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::span<float> values(scratch.data() + static_cast<std::size_t>(omp_get_thread_num()) * cols,
+                                  cols);
+    const std::int64_t from = source_row(row, rows, interleaved_heads);
+    decode_gguf_blocks(tensor.type, tensor.rows(from, from + 1), values);
+    store(wanted, values, out + static_cast<std::size_t>(row) * cols * size_of(wanted));
+  }
+}
+
+void decode_tensor(const GgufTensor& tensor, std::int64_t interleaved_heads, DType wanted, std::byte* out) {
+  if (tensor.shape.numel() == 0) return;
+  if (tensor.shape.rank() < 2) {
+    decode_vector(tensor, interleaved_heads, wanted, out);
+  } else {
+    decode_rows(tensor, interleaved_heads, wanted, out);
+  }
+}
+
+class GgufModel final : public ModelSource {
+ public:
+  explicit GgufModel(const std::filesystem::path& path) : file_(path), config_(gguf_config_json(file_)) {
+    std::set<std::string_view> known = {"rope_freqs.weight"};  // part of the config
+    for (const Expected& expected : expected_tensors(ModelConfig::parse(config_, where()))) {
+      const Entry entry{&checked(expected), expected.interleaved_heads};
+      known.insert(entry.tensor->name);
+      entries_.emplace(expected.name, entry);
+    }
+    for (const GgufTensor& tensor : file_.tensors()) {
+      if (known.contains(tensor.name)) continue;
+      fail(ErrorCode::not_supported, where(), ": tensor '", tensor.name,
+           "' has no place in a model of architecture ", file_.string("general.architecture"));
+    }
+  }
+
+  std::string where() const override { return file_.where(); }
+  const nlohmann::json& config_json() const override { return config_; }
+
+  std::vector<std::string> names() const override {
+    std::vector<std::string> found;
+    for (const auto& [name, entry] : entries_) found.push_back(name);
+    return found;
+  }
+  bool has(const std::string& name) const override { return entries_.contains(name); }
+  Shape shape(const std::string& name) const override { return get(name).tensor->shape; }
+
+  DType stored_dtype(const std::string& name) const override {
+    switch (get(name).tensor->type) {
+      case GgufType::f16:
+        return DType::f16;
+      case GgufType::bf16:
+        return DType::bf16;
+      default:
+        return DType::f32;
+    }
+  }
+
+  Buffer load(const std::string& name, DType wanted, const Device& device) const override {
+    const Entry& entry = get(name);
+    if (!is_value(wanted)) {
+      fail(ErrorCode::not_supported, where(), ": tensor '", name, "' asked for as ", wanted,
+           ", expected f32, bf16 or f16");
+    }
+    Buffer buffer = device.alloc_uninitialized(wanted, entry.tensor->shape);
+    if (buffer.memory().host_data() != nullptr) {
+      decode_tensor(*entry.tensor, entry.interleaved_heads, wanted, buffer.host_bytes());
+      return buffer;
+    }
+    std::vector<std::byte> host(buffer.bytes());
+    decode_tensor(*entry.tensor, entry.interleaved_heads, wanted, host.data());
+    buffer.write_bytes(host.data());
+    return buffer;
+  }
+
+  nlohmann::json tokenizer_json() const override { return gguf_tokenizer_json(file_); }
+  nlohmann::json tokenizer_config_json() const override { return gguf_tokenizer_config_json(file_); }
+
+  std::map<std::string, std::string> extra_files() const override {
+    return {{"tokenizer.json", tokenizer_json().dump()},
+            {"tokenizer_config.json", tokenizer_config_json().dump(2)}};
+  }
+  bool is_mlx() const override { return false; }
+
+ private:
+  struct Entry {
+    const GgufTensor* tensor;
+    std::int64_t interleaved_heads;
+  };
+
+  const GgufTensor& checked(const Expected& expected) const {
+    const GgufTensor* tensor = file_.find_tensor(expected.gguf_name);
+    if (tensor == nullptr) fail(ErrorCode::format, where(), ": lacks tensor '", expected.gguf_name, "'");
+    if (tensor->shape != expected.shape) {
+      fail(ErrorCode::format, where(), ": tensor '", tensor->name, "' has shape ", tensor->shape,
+           ", expected ", expected.shape);
+    }
+    return *tensor;
+  }
+
+  const Entry& get(const std::string& name) const {
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) fail(ErrorCode::format, where(), ": no tensor '", name, "'");
+    return found->second;
+  }
+
+  GgufFile file_;
+  nlohmann::json config_;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path) {
+  return std::make_unique<GgufModel>(path);
+}
+
+}  // namespace mixtape

@@ -1,0 +1,16 @@
+// A GGUF file as a model: architectures llama, qwen3 and qwen3moe.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "mixtape/io/model_source.h"
+
+namespace mixtape {
+
+// Opens and checks the whole file: every tensor that the config calls for is there with its shape, and no
+// other. Weights are decoded when loaded; q and k of llama are put back into Hugging Face's row order. Throws
+// as GgufFile and gguf_config_json do; tokenizer_json throws for a tokenizer that it can't express.
+std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path);
+
+}  // namespace mixtape
