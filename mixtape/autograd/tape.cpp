@@ -53,6 +53,7 @@ Backward::Target Backward::grad(std::size_t input) {
 }
 
 void Backward::pass(std::size_t input, const Buffer& dx) {
+  if (!wants(input)) return;
   GradSlot& slot = *record_.slots[input];
   if (slot.grad) {
     own(slot);
@@ -99,12 +100,7 @@ Var Tape::record(const std::string& op, const std::vector<Var>& inputs, const Bu
 
 Var Tape::record_empty(const std::string& op, const std::vector<Var>& inputs, DType dtype,
                        const Shape& shape) {
-  const std::size_t count = inputs.size();
-  return record(op, inputs, device().alloc(dtype, shape), [count](Backward& b) {
-    for (std::size_t i = 0; i < count; ++i) {
-      if (b.wants(i)) b.grad_for_partial(i);
-    }
-  });
+  return record(op, inputs, alloc(dtype, shape), [](Backward& b) { b.pass_zeros(); });
 }
 
 Var Tape::attach(const std::string& op, const std::vector<Var>& inputs, const Buffer& output,

@@ -1,0 +1,431 @@
+#include "mixtape/ops/elementwise/elementwise.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mixtape/ops/elementwise/elementwise_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using testing::Bound;
+using testing::Doubles;
+using testing::HostTensor;
+using testing::OpCheck;
+
+constexpr float kInf = HUGE_VALF;
+
+Var call(Unary op, const Var& x, float factor) {
+  switch (op) {
+    case Unary::scale:
+      return scale(x, factor);
+    case Unary::exp:
+      return exp(x);
+    case Unary::log:
+      return log(x);
+    case Unary::sqrt:
+      return sqrt(x);
+    case Unary::rsqrt:
+      return rsqrt(x);
+    case Unary::sigmoid:
+      return sigmoid(x);
+    case Unary::tanh:
+      return tanh(x);
+    case Unary::gelu:
+      return gelu(x);
+    case Unary::silu:
+      return silu(x);
+    case Unary::softcap:
+      return softcap(x, factor);
+  }
+  return x;
+}
+
+Var call(Binary op, const Var& a, const Var& b) {
+  switch (op) {
+    case Binary::add:
+      return a + b;
+    case Binary::sub:
+      return a - b;
+    case Binary::mul:
+      return a * b;
+    case Binary::div:
+      return a / b;
+  }
+  return a;
+}
+
+#define ENTRY(name) Unary::name,
+constexpr Unary kUnaries[] = {MIXTAPE_UNARY_OPS(ENTRY)};
+#undef ENTRY
+#define ENTRY(name) Binary::name,
+constexpr Binary kBinaries[] = {MIXTAPE_BINARY_OPS(ENTRY)};
+#undef ENTRY
+
+double largest(const Doubles& values) {
+  double most = 0.0;
+  for (const double v : values) most = std::max(most, std::abs(v));
+  return most;
+}
+
+// The contract's bounds; max_x is the largest |x|.
+Bound forward_bound(Unary op, double max_x) {
+  const double u = oracle::kGeluFactor * (max_x + 0.044715 * max_x * max_x * max_x);
+  switch (op) {
+    case Unary::scale:
+    case Unary::sqrt:
+      return {0.5, 0.0};
+    case Unary::exp:
+    case Unary::rsqrt:
+      return {1.0, 0.0};
+    case Unary::log:
+    case Unary::sigmoid:
+      return {2.0, 0.0};
+    case Unary::silu:
+      return {3.0, 0.0};
+    case Unary::tanh:
+    case Unary::softcap:
+      return {4.0, 0.0};
+    case Unary::gelu:
+      return {4.0 + 8.0 * u, 0.0};
+  }
+  return {};
+}
+
+Bound backward_bound(Unary op, DType dtype, double max_x) {
+  const bool cancels = op == Unary::sigmoid || op == Unary::tanh || op == Unary::softcap ||
+                       op == Unary::silu || op == Unary::gelu;
+  const double units = op == Unary::gelu ? forward_bound(op, max_x).units : 4.0;
+  return {units, cancels ? 2.0 * epsilon(dtype) * 4.0 : 0.0};  // |dy| < 4
+}
+
+HostTensor positive(HostTensor x) {
+  for (double& v : x.values) v = std::abs(v) + 0.25;
+  return testing::make_tensor(x.dtype, x.shape, x.values);
+}
+
+OpCheck unary_check(Unary op, DType dtype, const Shape& shape) {
+  const float factor = 1.75f;
+  const bool wants_positive = op == Unary::log || op == Unary::sqrt || op == Unary::rsqrt;
+  HostTensor x = testing::random_tensor(dtype, shape, 5, 1.5);
+  if (wants_positive) x = positive(x);
+  OpCheck check;
+  check.name = str(name(op), " ", dtype, shape);
+  check.inputs = {x};
+  check.op = [=](const std::vector<Var>& v) { return call(op, v[0], factor); };
+  const auto each = [=](const auto& values) {
+    auto y = values;
+    for (auto& v : y) v = oracle::unary_value(op, v, factor);
+    return y;
+  };
+  check.forward = [=](const auto& v) { return each(v[0]); };
+  check.complex_forward = [=](const auto& v) { return each(v[0]); };
+  check.backward = [=](const auto& v, const Doubles& dy) -> std::vector<Doubles> {
+    Doubles dx = dy;
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] *= oracle::unary_slope(op, v[0][i], factor);
+    return {dx};
+  };
+  check.forward_bound = forward_bound(op, largest(x.values));
+  check.backward_bound = backward_bound(op, dtype, largest(x.values));
+  return check;
+}
+
+TEST(Elementwise, UnaryMatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Unary op : kUnaries) {
+        for (const Shape& shape : {Shape{1}, Shape{2, 3, 33}})
+          check_op(device, unary_check(op, dtype, shape));
+      }
+    }
+  }
+}
+
+TEST(Elementwise, UnaryOverSeveralChunks) {
+  for (const Device& device : testing::test_devices()) {
+    for (const Unary op : {Unary::silu, Unary::exp}) {
+      OpCheck check = unary_check(op, DType::f32, {70001});
+      check.prove_oracle = false;
+      check_op(device, check);
+    }
+  }
+}
+
+TEST(Elementwise, NegIsScaleByMinusOne) {
+  Tape tape(Device::cpu());
+  const Var x = tape.parameter(Buffer::from(tape.device(), {3}, std::vector<float>{1.0f, 0.0f, -2.5f}));
+  const Var y = -x;
+  EXPECT_EQ(y.value().to_vector<float>(), (std::vector<float>{-1.0f, -0.0f, 2.5f}));
+  tape.backward(y, Buffer::from(tape.device(), {3}, std::vector<float>{3.0f, 4.0f, -5.0f}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{-3.0f, -4.0f, 5.0f}));
+}
+
+OpCheck binary_check(Binary op, DType dtype, const Shape& a, const Shape& b, std::uint64_t seed = 9) {
+  OpCheck check;
+  check.name = str(name(op), " ", dtype, a, " ", b);
+  check.inputs = {testing::random_tensor(dtype, a, seed), testing::random_tensor(dtype, b, seed + 1)};
+  if (op == Binary::div) check.inputs[1] = positive(check.inputs[1]);
+  check.op = [=](const std::vector<Var>& v) { return call(op, v[0], v[1]); };
+  check.forward = [=](const auto& v) { return oracle::binary(op, v[0], v[1]); };
+  check.complex_forward = [=](const auto& v) { return oracle::binary(op, v[0], v[1]); };
+  check.backward = [=](const auto& v, const Doubles& dy) {
+    return oracle::binary_backward(op, v[0], v[1], dy);
+  };
+  check.forward_bound = {0.5 + (dtype == DType::bf16 ? 0.01 : 0.0), 0.0};
+  // A broadcast side sums `repeats` terms of at most 4 * 4 / 0.25^2, mostly far less.
+  const double repeats = static_cast<double>(std::max(a.numel(), b.numel()) / std::min(a.numel(), b.numel()));
+  const double terms = repeats == 1.0 ? 0.0 : 256.0 * repeats;
+  check.backward_bound = {4.0, (64.0 + repeats / 64.0) * 0x1p-24 * terms};
+  check.prove_oracle = a.numel() + b.numel() <= 600;
+  return check;
+}
+
+TEST(Elementwise, BinaryMatchesOracle) {
+  const std::vector<std::pair<Shape, Shape>> shapes = {
+      {{1}, {1}},          {{4, 9}, {4, 9}}, {{3, 5, 17}, {17}}, {{17}, {3, 5, 17}},
+      {{2, 3, 4}, {3, 4}}, {{6, 1}, {1}},    {{1, 8}, {8}},      {{8}, {2, 1, 8}}};
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Binary op : kBinaries) {
+        for (const auto& [a, b] : shapes) check_op(device, binary_check(op, dtype, a, b));
+      }
+    }
+  }
+}
+
+// More than one block of rows, more than one stripe of columns.
+TEST(Elementwise, BroadcastSumsOverManyRows) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      check_op(device, binary_check(Binary::div, dtype, {201, 40}, {40}));
+      check_op(device, binary_check(Binary::sub, dtype, {3}, {1000, 3}));
+      check_op(device, binary_check(Binary::mul, dtype, {70, 2100}, {2100}));
+    }
+  }
+}
+
+// 5000 ones in bf16: a sum kept in bf16 would stick at 256.
+TEST(Elementwise, BroadcastSumIsKeptInF32) {
+  Tape tape(Device::cpu());
+  const Var x = tape.constant(tape.device().alloc(DType::bf16, {5000, 4}));
+  const Var bias = tape.parameter(tape.device().alloc(DType::bf16, {4}));
+  const Var y = x + bias;
+  const Buffer ones = tape.device().alloc(DType::bf16, {5000, 4});
+  tape.encoder().fill(ones, 1.0f);
+  tape.backward(y, ones);
+  for (const bf16 v : bias.grad().to_vector<bf16>()) EXPECT_EQ(static_cast<float>(v), 4992.0f);
+}
+
+TEST(Elementwise, OneVarOnBothSides) {
+  Tape tape(Device::cpu());
+  const Var x = tape.parameter(Buffer::from(tape.device(), {2}, std::vector<float>{3.0f, -2.0f}));
+  const Buffer dy = Buffer::from(tape.device(), {2}, std::vector<float>{1.0f, 10.0f});
+  tape.backward(x * x, dy);
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6.0f, -40.0f}));
+  x.clear_grad();
+  tape.backward(x + x, dy);
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{2.0f, 20.0f}));
+  EXPECT_EQ(dy.to_vector<float>(), (std::vector<float>{1.0f, 10.0f}));
+  x.clear_grad();
+  tape.backward(x - x, dy);
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0.0f, 0.0f}));
+}
+
+// The gradient of an addition is dy itself, not a copy.
+TEST(Elementwise, AddPassesItsGradientOn) {
+  Tape tape(Device::cpu());
+  const Var a = tape.parameter(tape.device().alloc(DType::f32, {64}));
+  const Var b = tape.parameter(tape.device().alloc(DType::f32, {64}));
+  const Buffer dy = tape.device().alloc(DType::f32, {64});
+  tape.backward(a + b, dy);
+  EXPECT_TRUE(overlap(a.grad(), dy));
+  EXPECT_TRUE(overlap(b.grad(), dy));
+}
+
+struct ValueAndSlope {
+  std::vector<float> y;
+  std::vector<float> dx;
+};
+
+ValueAndSlope at_points(const Device& device, Unary op, const std::vector<float>& points,
+                        float factor = 1.0f) {
+  Tape tape(device);
+  const auto n = static_cast<std::int64_t>(points.size());
+  const Var x = tape.parameter(Buffer::from(device, {n}, points));
+  const Var y = call(op, x, factor);
+  const Buffer ones = device.alloc(DType::f32, {n});
+  tape.encoder().fill(ones, 1.0f);
+  tape.backward(y, ones);
+  tape.encoder().commit_and_wait();
+  return {y.value().to_vector<float>(), x.grad().to_vector<float>()};
+}
+
+TEST(Elementwise, B1_SigmoidGradientFarFromZero) {
+  for (const Device& device : testing::test_devices()) {
+    const auto [y, dx] = at_points(device, Unary::sigmoid, {-548.0f, -201.7f, -90.0f, -74.2f, 74.2f, 548.0f});
+    for (const float d : dx) EXPECT_TRUE(std::isfinite(d) && d >= 0.0f) << d;
+    EXPECT_EQ(dx[0], 0.0f);
+    EXPECT_EQ(dx[1], 0.0f);
+    EXPECT_NEAR(dx[3], 5.96e-33f, 0.1e-33f);
+    EXPECT_LE(dx[4], 6e-33f);
+    EXPECT_EQ(y[0], 0.0f);
+    EXPECT_EQ(y[5], 1.0f);
+  }
+}
+
+TEST(Elementwise, B2_SiluAndGeluAtInfinity) {
+  for (const Device& device : testing::test_devices()) {
+    for (const Unary op : {Unary::silu, Unary::gelu}) {
+      const auto [y, dx] = at_points(device, op, {-kInf, -1e3f, -1e4f, -3e38f, kInf, 3e38f, 0.0f, NAN});
+      for (const std::size_t i : {0, 1, 2, 3}) {
+        EXPECT_EQ(y[i], 0.0f) << name(op) << " " << i;
+        EXPECT_EQ(dx[i], 0.0f) << name(op) << " " << i;
+      }
+      EXPECT_EQ(y[4], kInf);
+      EXPECT_EQ(dx[4], 1.0f);
+      EXPECT_EQ(y[5], 3e38f);
+      EXPECT_EQ(dx[5], 1.0f);
+      EXPECT_EQ(y[6], 0.0f);
+      EXPECT_EQ(dx[6], 0.5f);
+      EXPECT_TRUE(std::isnan(y[7]) && std::isnan(dx[7]));
+    }
+  }
+}
+
+TEST(Elementwise, SiluAccuracy) {
+  for (const Device& device : testing::test_devices()) {
+    std::vector<float> points;
+    for (int i = 0; i < 256; ++i) points.push_back(-6.4f + 12.8f * static_cast<float>(i) / 255.0f);
+    points.insert(points.end(), {-20.0f, 20.0f, -89.0f});
+    const auto [y, dx] = at_points(device, Unary::silu, points);
+    for (std::size_t i = 0; i + 1 < points.size(); ++i) {
+      const bool is_inner = i < 256;
+      EXPECT_NEAR(y[i], oracle::unary_value<double>(Unary::silu, points[i], 1), is_inner ? 1e-6 : 1e-5);
+      EXPECT_NEAR(dx[i], oracle::unary_slope(Unary::silu, points[i], 1), 1e-5);
+    }
+    EXPECT_NEAR(dx.back(), -1.96e-37f, 0.01e-37f);
+  }
+}
+
+TEST(Elementwise, EdgesOfTheDomain) {
+  for (const Device& device : testing::test_devices()) {
+    const auto [log_y, log_dx] =
+        at_points(device, Unary::log, {0.0f, -0.0f, -1.0f, -kInf, kInf, NAN, 1.0f, 1e-45f});
+    EXPECT_EQ(log_y[0], -kInf);
+    EXPECT_EQ(log_y[1], -kInf);
+    EXPECT_TRUE(std::isnan(log_y[2]) && std::isnan(log_y[3]) && std::isnan(log_y[5]));
+    EXPECT_EQ(log_y[4], kInf);
+    EXPECT_EQ(log_y[6], 0.0f);
+    EXPECT_NEAR(log_y[7], -103.27893f, 1e-4f);
+    EXPECT_EQ(log_dx[6], 1.0f);
+    const auto [sqrt_y, sqrt_dx] = at_points(device, Unary::sqrt, {0.0f, -1.0f, kInf});
+    EXPECT_EQ(sqrt_y[0], 0.0f);
+    EXPECT_EQ(sqrt_dx[0], kInf);
+    EXPECT_TRUE(std::isnan(sqrt_y[1]));
+    EXPECT_EQ(sqrt_y[2], kInf);
+    const auto [exp_y, exp_dx] = at_points(device, Unary::exp, {-kInf, kInf, -100.0f, 89.0f});
+    EXPECT_EQ(exp_y[0], 0.0f);
+    EXPECT_EQ(exp_y[1], kInf);
+    EXPECT_GT(exp_y[2], 0.0f);  // subnormal, not flushed
+    EXPECT_EQ(exp_y[3], kInf);
+    const auto [tanh_y, tanh_dx] = at_points(device, Unary::tanh, {-kInf, kInf, 1e-30f, 40.0f, 1e-3f});
+    EXPECT_EQ(tanh_y[0], -1.0f);
+    EXPECT_EQ(tanh_y[1], 1.0f);
+    EXPECT_EQ(tanh_y[2], 1e-30f);
+    EXPECT_EQ(tanh_dx[0], 0.0f);
+    EXPECT_EQ(tanh_dx[3], 0.0f);
+  }
+}
+
+// Every 1009th bit pattern: all exponents, both signs.
+TEST(Elementwise, AccuracyOverTheWholeRange) {
+  for (const Device& device : testing::test_devices()) {
+    std::vector<float> points;
+    for (std::uint64_t bits = 0; bits < (std::uint64_t{1} << 32); bits += 10007) {
+      const float x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+      if (std::isfinite(x)) points.push_back(x);
+    }
+    for (const Unary op : {Unary::exp, Unary::log, Unary::sqrt, Unary::sigmoid, Unary::tanh, Unary::silu}) {
+      const auto [y, dx] = at_points(device, op, points);
+      const Bound bound = forward_bound(op, 0.0);
+      for (std::size_t i = 0; i < points.size(); ++i) {
+        const double wanted = oracle::unary_value<double>(op, points[i], 1.0);
+        const bool is_equal = static_cast<double>(y[i]) == static_cast<double>(static_cast<float>(wanted)) ||
+                              (std::isnan(y[i]) && std::isnan(wanted));
+        ASSERT_TRUE(is_equal || std::abs(y[i] - wanted) <=
+                                    bound.units * 0x1p-23 * std::abs(wanted) +
+                                        (op == Unary::silu ? std::abs(points[i]) : bound.units) * 0x1p-149)
+            << name(op) << " of " << points[i] << " is " << y[i] << ", expected " << wanted;
+      }
+    }
+  }
+}
+
+TEST(Elementwise, NanGoesThrough) {
+  for (const Device& device : testing::test_devices()) {
+    for (const Unary op : kUnaries)
+      EXPECT_TRUE(std::isnan(at_points(device, op, {NAN}, 2.0f).y[0])) << name(op);
+  }
+}
+
+TEST(Elementwise, EmptyBatchGivesZeroGradients) {
+  const Device device = Device::cpu();
+  Tape tape(device);
+  const Var x = tape.parameter(device.alloc(DType::f32, {0, 8}));
+  const Var w = tape.parameter(device.alloc(DType::f32, {8}));
+  const Var y = silu(x * w) + w;
+  EXPECT_EQ(y.shape(), (Shape{0, 8}));
+  const testing::Poison poison(device);
+  tape.backward(y, device.alloc(DType::f32, {0, 8}));
+  EXPECT_EQ(w.grad().to_vector<float>(), std::vector<float>(8, 0.0f));
+  EXPECT_EQ(x.grad().shape(), (Shape{0, 8}));
+}
+
+TEST(Elementwise, KeepsOnlyWhatBackwardNeeds) {
+  const Device device = Device::cpu();
+  Tape tape(device);
+  const Var x = tape.parameter(device.alloc(DType::f32, {1024}));
+  const Var gate = tape.constant(device.alloc(DType::f32, {1024}));
+  const std::size_t before = device.memory_stats().live_bytes;
+  Var y = x + gate;
+  y = scale(y, 2.0f);
+  y = y + x;
+  y = y * gate;  // keeps gate alone
+  EXPECT_EQ(device.memory_stats().live_bytes, before + 4096);
+}
+
+TEST(Elementwise, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  Tape tape(device);
+  const auto code = ErrorCode::invalid_argument;
+  const Buffer x = device.alloc(DType::f32, {4, 8});
+  const Buffer half = device.alloc(DType::bf16, {4, 8});
+  MIXTAPE_EXPECT_ERROR(unary_forward(encoder, Unary::exp, Buffer(), x), code, "exp: x is null");
+  MIXTAPE_EXPECT_ERROR(unary_forward(encoder, Unary::exp, x, half), code,
+                       "exp: y is bf16[4,8], expected f32[4,8]");
+  MIXTAPE_EXPECT_ERROR(unary_backward(encoder, Unary::exp, x, device.alloc(DType::f32, {3, 8}), x), code,
+                       "exp_backward: dy is f32[3,8], expected f32[4,8] like y");
+  MIXTAPE_EXPECT_ERROR(unary_backward(encoder, Unary::log, x, half, x), code, "like x");
+  MIXTAPE_EXPECT_ERROR(unary_forward(encoder, Unary::softcap, x, x, 0.0f), code, "cap is 0");
+  MIXTAPE_EXPECT_ERROR(unary_forward(encoder, Unary::exp, device.alloc(DType::f32, {0}), x), code,
+                       "no dimension of 0");
+  MIXTAPE_EXPECT_ERROR(binary_forward(encoder, Binary::add, x, half, x), code, "add: b is bf16[4,8]");
+  MIXTAPE_EXPECT_ERROR(binary_forward(encoder, Binary::mul, x, device.alloc(DType::f32, {4}), x), code,
+                       "mul: a is f32[4,8], b is f32[4]");
+  MIXTAPE_EXPECT_ERROR(
+      binary_forward(encoder, Binary::mul, x, device.alloc(DType::f32, {8}), device.alloc(DType::f32, {8})),
+      code, "y is f32[8], expected f32[4,8] like a");
+  MIXTAPE_EXPECT_ERROR(mul_backward(encoder, device.alloc(DType::f32, {8}), x, device.alloc(DType::f32, {8})),
+                       code, "mul_backward: other is f32[8]");
+  MIXTAPE_EXPECT_ERROR(sum_leading(encoder, x, x), code, "fewer dimensions");
+  MIXTAPE_EXPECT_ERROR(exp(Var()), code, "exp: an input is null");
+  MIXTAPE_EXPECT_ERROR(exp(tape.constant(device.alloc(DType::u32, {2}))), code, "exp: x is u32[2]");
+  const Buffer f16s = device.alloc(DType::f16, {4});
+  MIXTAPE_EXPECT_ERROR(unary_forward(encoder, Unary::exp, f16s, f16s), ErrorCode::not_supported,
+                       "exp_forward_f16");
+}
+
+}  // namespace
+}  // namespace mixtape
