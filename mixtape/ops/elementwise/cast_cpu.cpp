@@ -1,0 +1,51 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mixtape/ops/elementwise/cast_cpu.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "mixtape/backend/cpu/parallel.h"
+#include "mixtape/backend/cpu/simd-inl.h"
+#include "mixtape/ops/elementwise/elementwise_params.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mixtape::HWY_NAMESPACE {
+
+HWY_INLINE Floats quiet(Floats x) {
+  const Floats quiet_bit = hn::BitCast(kF, hn::Set(UintTag(), 0x400000u));
+  return hn::IfThenElse(hn::IsNaN(x), hn::Or(x, quiet_bit), x);
+}
+
+template <class From, class To>
+void cast_run(const From* x, To* y, std::size_t n, bool accumulate) {
+  std::size_t i = 0;
+  for (; !accumulate && i + lanes() <= n; i += lanes()) store(quiet(load(x + i)), y + i);
+  for (; i < n; i += lanes()) {
+    const Floats v = quiet(load(x + i, n - i));
+    store(accumulate ? hn::Add(load(y + i, n - i), v) : v, y + i, n - i);
+  }
+}
+
+template <class From, class To>
+void cast(const HostCall& call) {
+  const auto& p = call.params<UnaryParams>();
+  const From* x = call.read<From>(0);
+  To* y = call.write<To>(0);
+  cpu::parallel_for(p.count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
+    cast_run(x + begin, y + begin, static_cast<std::size_t>(end - begin), p.accumulate != 0);
+  });
+}
+
+[[maybe_unused]] void cast_f32_f32(const HostCall& call) { cast<float, float>(call); }
+[[maybe_unused]] void cast_f32_bf16(const HostCall& call) { cast<float, bf16>(call); }
+[[maybe_unused]] void cast_bf16_f32(const HostCall& call) { cast<bf16, float>(call); }
+[[maybe_unused]] void cast_bf16_bf16(const HostCall& call) { cast<bf16, bf16>(call); }
+
+}  // namespace mixtape::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mixtape {
+MIXTAPE_REGISTER_SIMD_ONE(cast_f32_f32)
+MIXTAPE_REGISTER_SIMD_ONE(cast_f32_bf16)
+MIXTAPE_REGISTER_SIMD_ONE(cast_bf16_f32)
+MIXTAPE_REGISTER_SIMD_ONE(cast_bf16_bf16)
+}  // namespace mixtape
+#endif
