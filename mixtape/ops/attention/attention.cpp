@@ -1,0 +1,110 @@
+#include "mixtape/ops/attention/attention.h"
+
+#include "mixtape/ops/attention/attention_params.h"
+#include "mixtape/runtime/checks.h"
+
+namespace mixtape {
+namespace {
+
+void check_shapes(const char* op, const Buffer& q, const Buffer& k, const Buffer& v) {
+  check_values(op, "q", q);
+  check_not_empty(op, "q", q);
+  require(q.shape().rank() == 4, op, ": q is ", q, ", expected [B,Sq,Hq,D]");
+  check_values(op, "k", k);
+  check_not_empty(op, "k", k);
+  const Shape& qs = q.shape();
+  const Shape& ks = k.shape();
+  require(k.dtype() == q.dtype() && ks.rank() == 4 && ks[0] == qs[0] && ks[3] == qs[3], op, ": k is ", k,
+          ", expected ", q.dtype(), "[B,Sk,Hkv,D] to go with q ", q);
+  check_like(op, "v", v, "k", k);
+  require(qs[1] <= ks[1], op, ": q has ", qs[1], " positions, expected at most the ", ks[1], " of k");
+  require(qs[2] % ks[2] == 0, op, ": q has ", qs[2], " heads, expected a multiple of the ", ks[2], " of k");
+  require(qs[3] % 2 == 0 && qs[3] >= 8 && qs[3] <= 256, op, ": head_dim is ", qs[3],
+          ", expected an even number from 8 to 256");
+}
+
+AttentionParams check(const char* op, const Buffer& q, const Buffer& k, const Buffer& v,
+                      const AttentionOptions& o) {
+  check_shapes(op, q, k, v);
+  require(o.sliding_window >= 0 && (o.sliding_window == 0 || o.causal), op, ": sliding_window is ",
+          o.sliding_window, ", expected 0, or more with causal");
+  if (o.lengths) check_is(op, "lengths", o.lengths, DType::i32, {q.shape()[0]});
+  return {.batch = q.shape()[0],
+          .q_len = q.shape()[1],
+          .k_len = k.shape()[1],
+          .q_heads = q.shape()[2],
+          .kv_heads = k.shape()[2],
+          .head_dim = q.shape()[3],
+          .sliding_window = o.sliding_window,
+          .scale = o.scale,
+          .causal = o.causal,
+          .has_lengths = static_cast<bool>(o.lengths),
+          .wanted = 0,
+          .accumulate = 0};
+}
+
+Shape lse_shape(const Shape& q) { return {q[0], q[2], q[1]}; }
+
+}  // namespace
+
+void attention_forward(CommandEncoder& encoder, const Buffer& q, const Buffer& k, const Buffer& v,
+                       const AttentionOptions& options, const Buffer& y, const Buffer& lse) {
+  const char* op = "attention";
+  const AttentionParams params = check(op, q, k, v, options);
+  check_like(op, "y", y, "q", q);
+  check_is(op, "lse", lse, DType::f32, lse_shape(q.shape()));
+  check_no_overlap(op, "y", y, "q", q);
+  check_no_overlap(op, "y", y, "k", k);
+  check_no_overlap(op, "y", y, "v", v);
+  std::vector<Buffer> reads = {q, k, v};
+  if (options.lengths) reads.push_back(options.lengths);
+  encoder.encode({.kernel = str("attention_forward_", q.dtype()),
+                  .params = params_bytes(params),
+                  .reads = reads,
+                  .writes = {y, lse}});
+}
+
+void attention_backward(CommandEncoder& encoder, const Buffer& q, const Buffer& k, const Buffer& v,
+                        const AttentionOptions& options, const Buffer& y, const Buffer& lse, const Buffer& dy,
+                        const Backward::Target& dq, const Backward::Target& dk, const Backward::Target& dv) {
+  const char* op = "attention_backward";
+  AttentionParams params = check(op, q, k, v, options);
+  check_like(op, "y", y, "q", q);
+  check_is(op, "lse", lse, DType::f32, lse_shape(q.shape()));
+  check_like(op, "dy", dy, "q", q);
+  std::vector<Buffer> reads = {q, k, v, y, lse, dy};
+  std::vector<Buffer> writes;
+  const auto output = [&](std::uint32_t bit, const char* name, const Backward::Target& target,
+                          const char* like, const Buffer& wanted) {
+    if (!target.buffer) return;
+    check_like(op, name, target.buffer, like, wanted);
+    for (const Buffer& read : reads) check_no_overlap(op, name, target.buffer, "an input", read);
+    params.wanted |= bit;
+    if (target.accumulate == Accumulate::yes) params.accumulate |= bit;
+    writes.push_back(target.buffer);
+  };
+  output(1, "dq", dq, "q", q);
+  output(2, "dk", dk, "k", k);
+  output(4, "dv", dv, "v", v);
+  if (options.lengths) reads.push_back(options.lengths);
+  encoder.encode({.kernel = str("attention_backward_", q.dtype()),
+                  .params = params_bytes(params),
+                  .reads = reads,
+                  .writes = writes});
+}
+
+Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
+  Tape& tape = common_tape("attention", {q, k, v});
+  if (q.shape().numel() == 0 && k.shape().numel() == 0 && q.shape().rank() == 4 && q.shape()[0] == 0)
+    return tape.record_empty("attention", {q, k, v}, q.dtype(), q.shape());
+  check_shapes("attention", q.value(), k.value(), v.value());
+  const Buffer y = tape.alloc(q.dtype(), q.shape());
+  const Buffer lse = tape.alloc(DType::f32, lse_shape(q.shape()));
+  attention_forward(tape.encoder(), q.value(), k.value(), v.value(), options, y, lse);
+  return tape.record(
+      "attention", {q, k, v}, y, [q = q.value(), k = k.value(), v = v.value(), options, y, lse](Backward& b) {
+        attention_backward(b.encoder(), q, k, v, options, y, lse, b.dy(), b.grad(0), b.grad(1), b.grad(2));
+      });
+}
+
+}  // namespace mixtape

@@ -1,0 +1,232 @@
+#include "mixtape/ops/attention/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mixtape/ops/attention/attention_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using oracle::AttentionCase;
+using testing::Doubles;
+using testing::OpCheck;
+
+AttentionOptions options_of(const AttentionCase& c) {
+  AttentionOptions o{static_cast<float>(c.scale), c.causal, c.window, Buffer()};
+  if (!c.lengths.empty()) {
+    const std::vector<std::int32_t> lengths(c.lengths.begin(), c.lengths.end());
+    o.lengths = Buffer::from(Device::cpu(), {c.batch}, lengths);
+  }
+  return o;
+}
+
+double largest(const Doubles& x) {
+  double max = 0.0;
+  for (const double v : x) max = std::max(max, std::abs(v));
+  return max;
+}
+
+// Largest sum of |x| over groups of `size` neighbours.
+double largest_sum(const Doubles& x, std::int64_t size) {
+  double max = 0.0;
+  for (std::size_t i = 0; i < x.size(); i += size) {
+    double sum = 0.0;
+    for (std::int64_t d = 0; d < size; ++d) sum += std::abs(x[i + d]);
+    max = std::max(max, sum);
+  }
+  return max;
+}
+
+double largest_column_sum(const AttentionCase& c, const Doubles& p) {
+  double max = 1.0;
+  const std::int64_t group = c.q_heads / c.kv_heads;
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    for (std::int64_t kv = 0; kv < c.kv_heads; ++kv) {
+      for (std::int64_t j = 0; j < c.k_len; ++j) {
+        double sum = 0.0;
+        for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+          for (std::int64_t i = 0; i < c.q_len; ++i) sum += p[c.p(b, h, i, j)];
+        }
+        max = std::max(max, sum);
+      }
+    }
+  }
+  return max;
+}
+
+// The bounds of attention.h for |dy| <= 4.
+void set_bounds(OpCheck& check, DType dtype, const AttentionCase& c, const Doubles& q, const Doubles& k,
+                const Doubles& v) {
+  const double u = 0x1p-24, dim = static_cast<double>(c.head_dim), keys = static_cast<double>(c.k_len);
+  const double a =
+      c.scale * std::min(largest_sum(q, c.head_dim) * largest(k), largest_sum(k, c.head_dim) * largest(q)) /
+      2;
+  const double columns = largest_column_sum(c, oracle::attention_weights(c, q, k));
+  const double dy_y = 4.0 * largest_sum(oracle::attention(c, q, k, v), c.head_dim);
+  const double weights = (4.0 * dim * a + keys + 8.0) * u;
+  const double score = c.scale * std::max(largest(q), largest(k)) *
+                       (epsilon(dtype) / 2 * dy_y + weights * 2.0 * dim * largest(v));
+  check.forward_bound = {1.0, (2.0 * dim * a + keys + 8.0) * u * largest(v)};
+  check.backward_bound = {1.0, columns * std::max(score, weights * 4.0)};
+}
+
+OpCheck attention_check(DType dtype, const AttentionCase& c) {
+  OpCheck check;
+  check.name = str("attention ", dtype, " ", c.batch, "x", c.q_len, "/", c.k_len, " heads ", c.q_heads, "/",
+                   c.kv_heads, " dim ", c.head_dim, c.causal ? " causal" : "", " window ", c.window);
+  check.inputs = {testing::random_tensor(dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, 1),
+                  testing::random_tensor(dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, 2),
+                  testing::random_tensor(dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, 3)};
+  check.op = [o = options_of(c)](const std::vector<Var>& v) { return attention(v[0], v[1], v[2], o); };
+  check.forward = [c](const auto& x) { return oracle::attention(c, x[0], x[1], x[2]); };
+  check.complex_forward = [c](const auto& x) { return oracle::attention(c, x[0], x[1], x[2]); };
+  check.backward = [c](const auto& x, const Doubles& dy) {
+    return oracle::attention_backward(c, x[0], x[1], x[2], dy);
+  };
+  set_bounds(check, dtype, c, check.inputs[0].values, check.inputs[1].values, check.inputs[2].values);
+  check.prove_oracle = c.batch * c.q_len * c.k_len * c.q_heads * c.head_dim < 2000;
+  return check;
+}
+
+void check_both(AttentionCase c) {
+  c.scale = static_cast<double>(static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim))));
+  for (const DType dtype : {DType::f32, DType::bf16}) check_op(Device::cpu(), attention_check(dtype, c));
+}
+
+TEST(Attention, MatchesOracle) {
+  check_both({.batch = 2, .q_len = 5, .k_len = 5, .q_heads = 2, .kv_heads = 1, .head_dim = 8});
+  check_both(
+      {.batch = 1, .q_len = 3, .k_len = 7, .q_heads = 2, .kv_heads = 2, .head_dim = 10, .causal = false});
+  check_both({.batch = 2, .q_len = 4, .k_len = 9, .q_heads = 4, .kv_heads = 2, .head_dim = 8});
+  check_both({.batch = 1, .q_len = 1, .k_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 64});
+  check_both({.batch = 2, .q_len = 1, .k_len = 33, .q_heads = 6, .kv_heads = 2, .head_dim = 16});
+}
+
+TEST(Attention, HeadDimensions) {
+  for (const std::int64_t dim : {8, 34, 80, 128, 256})
+    check_both({.batch = 1, .q_len = 9, .k_len = 11, .q_heads = 2, .kv_heads = 1, .head_dim = dim});
+}
+
+TEST(Attention, E4_RatiosOfHeads) {
+  for (const auto& [q_heads, kv_heads] :
+       {std::pair<std::int64_t, std::int64_t>{3, 3}, {4, 2}, {8, 2}, {8, 1}, {7, 1}})
+    check_both({.batch = 2, .q_len = 6, .k_len = 6, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = 8});
+}
+
+TEST(Attention, SeveralBlocksOfQueriesAndKeys) {
+  check_both({.batch = 1, .q_len = 290, .k_len = 300, .q_heads = 3, .kv_heads = 1, .head_dim = 8});
+  check_both(
+      {.batch = 1, .q_len = 300, .k_len = 600, .q_heads = 1, .kv_heads = 1, .head_dim = 8, .window = 40});
+  check_both(
+      {.batch = 2, .q_len = 20, .k_len = 530, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .causal = false});
+}
+
+TEST(Attention, SlidingWindow) {
+  for (const std::int64_t window : {1, 2, 5, 100})
+    check_both(
+        {.batch = 1, .q_len = 7, .k_len = 9, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .window = window});
+}
+
+TEST(Attention, A2_RowsThatSeeNothingAreZero) {
+  AttentionCase c{
+      .batch = 4, .q_len = 6, .k_len = 6, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .window = 2};
+  c.lengths = {6, 3, 0, 1};  // with window 2 the last queries of a short sequence see nothing
+  check_both(c);
+  c.causal = false;
+  c.window = 0;
+  check_both(c);
+}
+
+TEST(Attention, E1_RowsOfABatchAtOnePositionAreEqual) {
+  const Device device = Device::cpu();
+  Tape tape(device);
+  const auto twice = [&](const Shape& shape, std::uint64_t seed) {
+    testing::HostTensor t = testing::random_tensor(DType::f32, shape, seed);
+    std::copy_n(t.values.begin(), t.values.size() / 2,
+                t.values.begin() + static_cast<std::ptrdiff_t>(t.values.size() / 2));
+    return tape.constant(upload(device, t));
+  };
+  const Var y =
+      attention(twice({2, 1, 4, 8}, 1), twice({2, 6, 2, 8}, 2), twice({2, 6, 2, 8}, 3), {.scale = 0.3f});
+  tape.encoder().commit_and_wait();
+  const std::vector<float> values = y.value().to_vector<float>();
+  for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(values[i], values[32 + i]);
+}
+
+TEST(Attention, A4_NanReachesItsRow) {
+  const Device device = Device::cpu();
+  Tape tape(device);
+  testing::HostTensor q = testing::random_tensor(DType::f32, {1, 3, 1, 8}, 1);
+  q.values[8 + 2] = NAN;  // query 1
+  const Var k = tape.constant(upload(device, testing::random_tensor(DType::f32, {1, 3, 1, 8}, 2)));
+  const Var y = attention(tape.constant(upload(device, q)), k, k, {.scale = 1.0f});
+  tape.encoder().commit_and_wait();
+  const std::vector<float> values = y.value().to_vector<float>();
+  for (std::size_t i = 0; i < 24; ++i) EXPECT_EQ(std::isnan(values[i]), i / 8 == 1) << i;
+}
+
+TEST(Attention, LargeScoresStayFinite) {
+  const Device device = Device::cpu();
+  Tape tape(device);
+  const Var q = tape.parameter(upload(device, testing::random_tensor(DType::f32, {1, 9, 1, 8}, 1, 1e4)));
+  const Var y = attention(q, q, q, {.scale = 1.0f});
+  tape.backward(y, y.value());
+  for (const Buffer& b : {y.value(), q.grad()}) {
+    for (const float v : b.to_vector<float>()) EXPECT_TRUE(std::isfinite(v));
+  }
+}
+
+TEST(Attention, BadLengthIsReportedAndCountsAsZero) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  const Buffer q = upload(device, testing::random_tensor(DType::f32, {2, 3, 1, 8}, 1));
+  const Buffer y = device.alloc(DType::f32, q.shape()), lse = device.alloc(DType::f32, {2, 1, 3});
+  const AttentionOptions options{1.0f, true, 0, Buffer::from(device, {2}, std::vector<std::int32_t>{3, -1})};
+  attention_forward(encoder, q, q, q, options, y, lse);
+  MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "-1");
+  const std::vector<float> values = y.to_vector<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i] == 0.0f, i >= 24);
+}
+
+TEST(Attention, OnlyWantedGradients) {
+  const Device device = Device::cpu();
+  Tape tape(device);
+  const auto make = [&](std::uint64_t seed) {
+    return upload(device, testing::random_tensor(DType::f32, {1, 4, 1, 8}, seed));
+  };
+  const Var q = tape.parameter(make(1)), k = tape.parameter(make(2)), v = tape.parameter(make(3));
+  const Var all = attention(q, k, v, {});
+  tape.backward(all, make(4));
+  const Var only = tape.parameter(make(3));
+  const Var y = attention(tape.constant(make(1)), tape.constant(make(2)), only, {});
+  tape.backward(y, make(4));
+  EXPECT_EQ(only.grad().to_vector<float>(), v.grad().to_vector<float>());
+}
+
+TEST(Attention, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  const auto make = [&](const Shape& shape) { return device.alloc(DType::f32, shape); };
+  const Buffer q = make({2, 4, 6, 8}), k = make({2, 4, 2, 8}), y = make({2, 4, 6, 8}), lse = make({2, 6, 4});
+  const auto code = ErrorCode::invalid_argument;
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, Buffer(), k, k, {}, y, lse), code, "attention: q is null");
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, make({2, 5, 6, 8}), k, k, {}, y, lse), code,
+                       "q has 5 positions");
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, make({2, 4, 4, 8}), make({2, 4, 4, 8}), {}, y, lse),
+                       code, "multiple of the 4");
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, k, make({2, 4, 2, 10}), {}, y, lse), code,
+                       "v is f32[2,4,2,10]");
+  const Buffer narrow = make({1, 4, 1, 6});
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, narrow, narrow, narrow, {}, y, lse), code, "head_dim is 6");
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, k, k, {1.0f, false, 3, Buffer()}, y, lse), code,
+                       "sliding_window is 3");
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, k, k, {}, y, make({2, 4, 6})), code, "lse is");
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, k, k, {}, q, lse), code, "shares memory");
+  MIXTAPE_EXPECT_ERROR(attention_backward(encoder, q, k, k, {}, y, lse, y, {k, Accumulate::no}, {}, {}), code,
+                       "attention_backward: dq is");
+}
+
+}  // namespace
+}  // namespace mixtape
