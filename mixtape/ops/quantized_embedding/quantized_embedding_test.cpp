@@ -1,0 +1,178 @@
+#include "mixtape/ops/quantized_embedding/quantized_embedding.h"
+
+#include "mixtape/ops/embedding/embedding.h"
+#include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/ops/quantized_embedding/quantized_embedding_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using testing::Doubles;
+using testing::HostTensor;
+using testing::OpCheck;
+
+struct Case {
+  DType dtype;
+  DType scale_dtype;
+  std::int64_t rows;
+  std::int64_t hidden;
+  AffineParams params;
+  HostTensor ids;
+};
+
+HostTensor random_words(std::int64_t rows, std::int64_t hidden, AffineParams p) {
+  return testing::random_indices({rows, p.packed_cols(hidden)}, 1, std::int64_t{1} << 32);
+}
+
+OpCheck embedding_check(const Device& device, const Case& c) {
+  const Shape groups{c.rows, c.params.groups(c.hidden)};
+  OpCheck check;
+  check.name = str("quantized_embedding ", c.dtype, " ", c.scale_dtype, " ", c.rows, "x", c.hidden, " bits ",
+                   c.params.bits, " group ", c.params.group_size, " ids ", c.ids.dtype, c.ids.shape);
+  check.inputs = {random_words(c.rows, c.hidden, c.params),
+                  testing::random_tensor(c.scale_dtype, groups, 2, 0.3),
+                  testing::random_tensor(c.scale_dtype, groups, 3, 2.0)};
+  check.op = [c, ids = upload(device, c.ids)](const std::vector<Var>& v) {
+    return quantized_embedding(v[0], v[1], v[2], ids, c.params, c.dtype);
+  };
+  const auto forward = [c](const auto& v) {
+    return oracle::quantized_embedding(v[0], v[1], v[2], c.ids.values, c.params, c.hidden);
+  };
+  check.forward = forward;
+  check.complex_forward = forward;
+  check.backward = [c](const auto& v, const Doubles& dy) -> std::vector<Doubles> {
+    std::vector<Doubles> grads =
+        oracle::quantized_embedding_backward(v[0], c.ids.values, dy, c.params, c.rows, c.hidden);
+    return {{}, grads[0], grads[1]};
+  };
+  const double group = c.params.group_size, n = static_cast<double>(c.ids.values.size());
+  check.forward_bound = {0.51, 1e-38};
+  // |dy| is 0.8 on average, codes half the largest.
+  check.backward_bound = {
+      0.51, (group / 4 + 4 + std::min(n, 128.0) + n / 128) * 0x1p-24 * n * group * c.params.max_code()};
+  check.prove_oracle = c.rows * c.hidden <= 300;
+  return check;
+}
+
+TEST(QuantizedEmbedding, MatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    const HostTensor ids = testing::random_indices({2, 4}, 3, 5);
+    for (const int bits : {2, 3, 4, 5, 6, 8}) {
+      check_op(device, embedding_check(device, {DType::f32, DType::f32, 5, 32, {bits, 32}, ids}));
+      check_op(device, embedding_check(device, {DType::bf16, DType::bf16, 5, 192, {bits, 64}, ids}));
+    }
+    const HostTensor signed_ids = testing::random_indices({6}, 4, 5, DType::i32);
+    check_op(device, embedding_check(device, {DType::bf16, DType::f32, 5, 256, {4, 128}, signed_ids}));
+    check_op(device, embedding_check(device, {DType::f32, DType::bf16, 5, 64, {3, 32}, signed_ids}));
+  }
+}
+
+// The composition: decode the table, look up, and reduce the table's gradient.
+TEST(QuantizedEmbedding, SameBitsAsTheComposition) {
+  for (const Device& device : testing::test_devices()) {
+    const AffineParams params{4, 32};
+    const std::int64_t rows = 6, hidden = 288, count = 2000;
+    HostTensor places = testing::random_indices({count}, 4, rows - 1);
+    for (std::size_t i = 0; i < 1200; ++i) places.values[i] = 2;
+    const Buffer ids = upload(device, places);
+    const Buffer codes = upload(device, random_words(rows, hidden, params));
+    const Buffer scales = upload(device, testing::random_tensor(DType::f32, {rows, hidden / 32}, 2));
+    const Buffer biases = upload(device, testing::random_tensor(DType::f32, {rows, hidden / 32}, 3));
+    const Buffer dy = upload(device, testing::random_tensor(DType::f32, {count, hidden}, 5));
+    const auto run = [&](bool is_fused) {
+      Tape tape(device);
+      const Var s = tape.parameter(scales), b = tape.parameter(biases), c = tape.constant(codes);
+      const Var y = is_fused ? quantized_embedding(c, s, b, ids, params, DType::f32)
+                             : embedding(dequantize_affine(c, s, b, params, DType::f32), ids);
+      tape.backward(y, dy);
+      tape.encoder().commit_and_wait();
+      return std::vector<std::vector<float>>{y.value().to_vector<float>(), s.grad().to_vector<float>(),
+                                             b.grad().to_vector<float>()};
+    };
+    const auto fused = run(true);
+    EXPECT_EQ(fused, run(false));
+    for (std::size_t j = 0; j < 9; ++j) EXPECT_EQ(fused[1][5 * 9 + j], 0.0f);  // row 5 never occurs
+  }
+}
+
+TEST(QuantizedEmbedding, AccumulateLeavesOtherRowsAlone) {
+  for (const Device& device : testing::test_devices()) {
+    const AffineParams params{8, 32};
+    const Buffer codes = upload(device, random_words(3, 32, params));
+    const Buffer dy = upload(device, testing::random_tensor(DType::f32, {1, 32}, 5));
+    const Buffer scales = Buffer::from(device, {3, 1}, std::vector<float>{7, 8, 9});
+    const Buffer biases = Buffer::from(device, {3, 1}, std::vector<float>{7, 8, 9});
+    CommandEncoder encoder(device);
+    quantized_embedding_backward(encoder, codes, Buffer::from(device, {1}, std::vector<std::uint32_t>{1}), dy,
+                                 {scales, Accumulate::yes}, {biases, Accumulate::no}, params);
+    encoder.commit_and_wait();
+    const std::vector<float> s = scales.to_vector<float>(), b = biases.to_vector<float>();
+    EXPECT_EQ(s[0], 7.0f);
+    EXPECT_NE(s[1], 8.0f);
+    EXPECT_EQ(s[2], 9.0f);
+    EXPECT_EQ(b[0], 0.0f);
+    EXPECT_EQ(b[2], 0.0f);
+  }
+}
+
+TEST(QuantizedEmbedding, C10_IdOutsideTheTable) {
+  for (const Device& device : testing::test_devices()) {
+    const testing::Poison poison(device);
+    const AffineParams params{4, 32};
+    const Buffer codes = device.alloc(DType::u32, {2, 4}), ids = device.alloc(DType::i32, {3});
+    const Buffer scales = upload(device, testing::random_tensor(DType::f32, {2, 1}, 2));
+    const Buffer y = device.alloc_uninitialized(DType::f32, {3, 32});
+    ids.copy_from(std::span<const std::int32_t>(std::vector<std::int32_t>{1, -1, 2}));
+    CommandEncoder encoder(device);
+    quantized_embedding_forward(encoder, codes, scales, scales, ids, y, params);
+    const auto code = ErrorCode::index_out_of_range;
+    MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), code,
+                         "index -1 at position 1 is out of range, expected 0 to 1");
+    for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(y.to_vector<float>()[32 + i], 0.0f);
+    quantized_embedding_backward(encoder, codes, ids, y, {scales, Accumulate::no}, {}, params);
+    MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), code, "index -1 at position 1");
+  }
+}
+
+TEST(QuantizedEmbedding, EmptyBatch) {
+  for (const Device& device : testing::test_devices()) {
+    const testing::Poison poison(device);
+    Tape tape(device);
+    const Var codes = tape.constant(device.alloc(DType::u32, {2, 4}));
+    const Var scales = tape.parameter(device.alloc(DType::f32, {2, 1}));
+    const Var y = quantized_embedding(codes, scales, tape.constant(scales.value()),
+                                      device.alloc(DType::u32, {0}), {4, 32}, DType::bf16);
+    tape.backward(y, y.value());
+    EXPECT_EQ(scales.grad().to_vector<float>(), std::vector<float>(2, 0.0f));
+  }
+}
+
+TEST(QuantizedEmbedding, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  const Buffer codes = device.alloc(DType::u32, {2, 8}), scales = device.alloc(DType::f32, {2, 1});
+  const Buffer ids = device.alloc(DType::u32, {3}), y = device.alloc(DType::f32, {3, 64});
+  const auto refuse = [&](const Buffer& c, const Buffer& s, const Buffer& i, const Buffer& out,
+                          const char* text) {
+    MIXTAPE_EXPECT_ERROR(quantized_embedding_forward(encoder, c, s, s, i, out, {4, 64}),
+                         ErrorCode::invalid_argument, text);
+  };
+  refuse(device.alloc(DType::u32, {2, 9}), scales, ids, y, "codes is u32[2,9], expected u32[2,8]");
+  refuse(device.alloc(DType::u32, {1, 2, 8}), device.alloc(DType::f32, {1, 2, 1}), ids, y,
+         "expected [rows, words]");
+  refuse(codes, scales, y, y, "ids is f32[3,64]");
+  refuse(codes, scales, device.alloc(DType::u32, {0}), y, "ids is u32[0]");
+  refuse(codes, scales, ids, device.alloc(DType::f32, {3, 32}), "y is f32[3,32], expected f32[3,64]");
+  MIXTAPE_EXPECT_ERROR(quantized_embedding_forward(encoder, codes, scales, scales, ids, y, {7, 64}),
+                       ErrorCode::invalid_argument, "quantized_embedding");
+  const Buffer half = device.alloc(DType::f16, {2, 1});
+  MIXTAPE_EXPECT_ERROR(quantized_embedding_forward(encoder, codes, half, half, ids, y, {4, 64}),
+                       ErrorCode::not_supported, "quantized_embedding_forward_f32_f16");
+  MIXTAPE_EXPECT_ERROR(
+      quantized_embedding_backward(encoder, codes, ids, scales, {scales, Accumulate::no}, {}, {4, 64}),
+      ErrorCode::invalid_argument, "dy is f32[2,1], expected f32[3,64]");
+}
+
+}  // namespace
+}  // namespace mixtape
