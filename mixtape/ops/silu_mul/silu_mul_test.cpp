@@ -1,0 +1,92 @@
+#include "mixtape/ops/silu_mul/silu_mul.h"
+
+#include <cmath>
+
+#include "mixtape/ops/silu_mul/silu_mul_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using testing::Doubles;
+
+testing::OpCheck silu_mul_check(DType dtype, const Shape& shape) {
+  testing::OpCheck check;
+  check.name = str("silu_mul ", dtype, shape);
+  check.inputs = {testing::random_tensor(dtype, shape, 1, 2.0), testing::random_tensor(dtype, shape, 2)};
+  check.op = [](const std::vector<Var>& v) { return silu_mul(v[0], v[1]); };
+  check.forward = [](const auto& v) { return oracle::silu_mul(v[0], v[1]); };
+  check.complex_forward = [](const auto& v) { return oracle::silu_mul(v[0], v[1]); };
+  check.backward = [](const auto& v, const Doubles& dy) { return oracle::silu_mul_backward(v[0], v[1], dy); };
+  check.forward_bound = {4.0, 0.0};
+  check.backward_bound = {5.0, 0x1p-21 * 16.0};  // |dy|, |up| < 4
+  check.prove_oracle = shape.numel() <= 600;
+  return check;
+}
+
+TEST(SiluMul, MatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Shape& shape : {Shape{1}, Shape{3, 15}, Shape{2, 3, 33}, Shape{40000}})
+        check_op(device, silu_mul_check(dtype, shape));
+    }
+  }
+}
+
+TEST(SiluMul, OneGradientAlone) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::vector<bool>& wanted : {std::vector<bool>{true, false}, {false, true}}) {
+      testing::OpCheck check = silu_mul_check(DType::f32, {3, 15});
+      check.differentiable = wanted;
+      check_op(device, check);
+    }
+  }
+}
+
+TEST(SiluMul, B2_GateAtInfinity) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const std::vector<float> gates = {-HUGE_VALF, -1e3f, -1e4f, HUGE_VALF, 0.0f};
+    const Var gate = tape.parameter(Buffer::from(device, {5}, gates));
+    const Var up = tape.parameter(Buffer::from(device, {5}, std::vector<float>(5, 2.0f)));
+    const Var y = silu_mul(gate, up);
+    tape.backward(y, Buffer::from(device, {5}, std::vector<float>(5, 3.0f)));
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(y.value().to_vector<float>(), (std::vector<float>{0.0f, 0.0f, 0.0f, HUGE_VALF, 0.0f}));
+    EXPECT_EQ(gate.grad().to_vector<float>(), (std::vector<float>{0.0f, 0.0f, 0.0f, 6.0f, 3.0f}));
+    EXPECT_EQ(up.grad().to_vector<float>(), (std::vector<float>{0.0f, 0.0f, 0.0f, HUGE_VALF, 0.0f}));
+  }
+}
+
+TEST(SiluMul, OneVarOnBothSides) {
+  Tape tape(Device::cpu());
+  const Var x = tape.parameter(Buffer::from(tape.device(), {1}, std::vector<float>{1.5f}));
+  tape.backward(silu_mul(x, x));
+  const double s = 1.0 / (1.0 + std::exp(-1.5));
+  EXPECT_NEAR(x.grad().to_vector<float>()[0], 1.5 * s * (1.0 + 1.5 * (1.0 - s)) + 1.5 * s, 1e-6);
+}
+
+TEST(SiluMul, EmptyBatch) {
+  Tape tape(Device::cpu());
+  const Var x = tape.parameter(tape.device().alloc(DType::bf16, {0, 4}));
+  tape.backward(silu_mul(x, x), tape.device().alloc(DType::bf16, {0, 4}));
+  EXPECT_EQ(x.grad().shape(), (Shape{0, 4}));
+}
+
+TEST(SiluMul, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  const auto code = ErrorCode::invalid_argument;
+  const Buffer x = device.alloc(DType::f32, {4, 8});
+  const Buffer small = device.alloc(DType::f32, {4, 7});
+  MIXTAPE_EXPECT_ERROR(silu_mul_forward(encoder, x, small, x), code,
+                       "silu_mul: up is f32[4,7], expected f32[4,8]");
+  MIXTAPE_EXPECT_ERROR(silu_mul_forward(encoder, x, x, Buffer()), code, "y is null");
+  MIXTAPE_EXPECT_ERROR(silu_mul_backward(encoder, x, x, x, Buffer(), Buffer()), code,
+                       "expected at least one");
+  MIXTAPE_EXPECT_ERROR(silu_mul_backward(encoder, x, x, x, x, x), code, "dgate shares memory with dup");
+  MIXTAPE_EXPECT_ERROR(silu_mul_backward(encoder, x, x, small, x, Buffer()), code, "dy is f32[4,7]");
+}
+
+}  // namespace
+}  // namespace mixtape
