@@ -92,6 +92,31 @@ void weighted_softmax(const T* x, T* out, std::size_t n, float scale, LogSumExp 
   }
 }
 
+// log sum exp z over the entries that are not among the `count` ascending `indices`; -inf where there is
+// none. The maximum is theirs alone, so that a small rest beside a large entry keeps its digits.
+template <class T>
+double rest_log_sum_exp(const T* x, std::size_t n, float scale, const std::uint32_t* indices,
+                        std::size_t count) {
+  HWY_ALIGN float chunk[kChunk];
+  const Floats factor = set(scale);
+  double sum = 0.0;
+  float top = -HUGE_VALF;
+  std::size_t next = 0;
+  for (std::size_t begin = 0; begin < n; begin += kChunk) {
+    const std::size_t size = std::min(kChunk, n - begin);
+    for (std::size_t i = 0; i < size; i += lanes())
+      store(hn::Mul(factor, load(x + begin + i, size - i)), chunk + i);
+    for (; next < count && indices[next] < begin + size; ++next) chunk[indices[next] - begin] = -HUGE_VALF;
+    const float chunk_top = max(chunk, size, 1.0f);
+    if (chunk_top > top) {
+      sum *= std::exp(static_cast<double>(top) - static_cast<double>(chunk_top));
+      top = chunk_top;
+    }
+    sum += sum_exp(chunk, size, 1.0f, top);
+  }
+  return static_cast<double>(finite_max(top)) + std::log(sum);
+}
+
 }  // namespace mixtape::HWY_NAMESPACE::logits
 HWY_AFTER_NAMESPACE();
 #endif  // include guard per target
