@@ -169,11 +169,8 @@ void run_tile(const Gemm& g, const void* a, const void* b, void* c, const Tile& 
 
 // The tiles of one product; they follow from its shape alone.
 struct Grid {
-  Grid(const Gemm& g, std::int64_t col_multiple)
-      : m(g.m),
-        n(g.n),
-        rows(part(g.m, kTileRows, 16)),
-        cols(part(g.n, kTileCols, std::max<std::int64_t>(16, col_multiple))) {}
+  explicit Grid(const Gemm& g)
+      : m(g.m), n(g.n), rows(part(g.m, kTileRows, 16)), cols(part(g.n, kTileCols, 16)) {}
   std::int64_t count() const { return ceil_div(m, rows) * ceil_div(n, cols); }
   // Neighbouring tiles share columns of b.
   Tile tile(std::int64_t i) const {
@@ -188,7 +185,7 @@ struct Grid {
 }  // namespace
 
 void gemm_on_this_thread(const Gemm& g, const void* a, const void* b, void* c) {
-  const Grid grid(g, 1);
+  const Grid grid(g);
   for (std::int64_t i = 0; i < grid.count(); ++i) run_tile(g, a, b, c, grid.tile(i));
 }
 
@@ -201,7 +198,7 @@ void gemm_all(std::span<const GemmCall> calls) {
   std::vector<std::int64_t> first{0};  // the number of a product's first tile
   double work = 0.0;
   for (const GemmCall& call : calls) {
-    first.push_back(first.back() + Grid(call.gemm, 1).count());
+    first.push_back(first.back() + Grid(call.gemm).count());
     work += static_cast<double>(call.gemm.m) * static_cast<double>(call.gemm.n * call.gemm.k);
   }
   const double per_tile = std::max(1.0, work / static_cast<double>(std::max<std::int64_t>(1, first.back())));
@@ -210,24 +207,10 @@ void gemm_all(std::span<const GemmCall> calls) {
                  for (std::int64_t i = begin; i < end; ++i) {
                    const auto which = std::upper_bound(first.begin(), first.end(), i) - first.begin() - 1;
                    const GemmCall& call = calls[static_cast<std::size_t>(which)];
-                   const Tile tile = Grid(call.gemm, 1).tile(i - first[static_cast<std::size_t>(which)]);
+                   const Tile tile = Grid(call.gemm).tile(i - first[static_cast<std::size_t>(which)]);
                    run_tile(call.gemm, call.a, call.b, call.c, tile);
                  }
                });
-}
-
-void gemm_tiles(const Gemm& g, const void* a, const void* b, std::int64_t col_multiple,
-                const std::function<void(const GemmTile&)>& sink) {
-  const Grid grid(g, col_multiple);
-  parallel_for(grid.count(), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const Tile t = grid.tile(i);
-      float* sums = tile_scratch(t);
-      if (g.k == 0) std::fill_n(sums, t.rows * t.cols, 0.0f);
-      multiply_tile(g, a, b, t, sums, t.cols, false);
-      sink({sums, t.row, t.col, t.rows, t.cols});
-    }
-  });
 }
 
 }  // namespace mixtape::cpu

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include "mixtape/core/dtype.h"
@@ -44,16 +43,5 @@ struct GemmCall {
 // Independent products, their tiles spread over the threads. Outputs must not overlap.
 void gemm(const Gemm& gemm, const void* a, const void* b, void* c);
 void gemm_all(std::span<const GemmCall> calls);
-
-// A finished f32 tile, rows of `cols` elements: the product's elements [row, row+rows) x [col, col+cols).
-struct GemmTile {
-  const float* values;
-  std::int64_t row, col, rows, cols;
-};
-
-// The product without a result in memory: every tile goes to `sink`, on the thread that made it. Tiles begin
-// at columns that are multiples of `col_multiple`. gemm.c, ldc and accumulate are not looked at.
-void gemm_tiles(const Gemm& gemm, const void* a, const void* b, std::int64_t col_multiple,
-                const std::function<void(const GemmTile&)>& sink);
 
 }  // namespace mixtape::cpu

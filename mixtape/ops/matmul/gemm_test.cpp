@@ -138,20 +138,5 @@ TEST(Gemm, AllProductsOfAList) {
     testing::expect_close(str("product ", i), buffers[3 * i + 2], expected(cases[i]), {1.0, 1e-5});
 }
 
-TEST(Gemm, TilesCoverTheProductOnce) {
-  const Case x = make_case(DType::bf16, DType::f32, true, false, 530, 384, 20, false);
-  const Device device = Device::cpu();
-  const Buffer a = upload(device, x.a), b = upload(device, x.b), c = upload(device, x.c);
-  float* out = c.host_data<float>();
-  gemm_tiles(x.gemm, a.host_bytes(), b.host_bytes(), 128, [&](const GemmTile& t) {
-    EXPECT_EQ(t.col % 128, 0);
-    for (std::int64_t r = 0; r < t.rows; ++r) {
-      for (std::int64_t j = 0; j < t.cols; ++j)
-        out[(t.row + r) * x.gemm.ldc + t.col + j] = t.values[r * t.cols + j];
-    }
-  });
-  testing::expect_close("tiles", c, expected(x), {1.0, 1e-4});
-}
-
 }  // namespace
 }  // namespace mixtape::cpu
