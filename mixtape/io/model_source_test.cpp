@@ -159,6 +159,12 @@ TEST(ModelSource, SkipsStoredRotaryFrequencies) {
   EXPECT_TRUE(open_model(directory.path())->names().empty());
 }
 
+TEST(ModelSource, OpensGgufFilesByTheirName) {
+  const TempDirectory directory;
+  const fs::path file = directory.write("x.gguf", "not a GGUF file at all");
+  MIXTAPE_EXPECT_ERROR(open_model(file), ErrorCode::format, "x.gguf");
+}
+
 TEST(ModelSource, RefusesWhatIsNoModel) {
   const TempDirectory directory;
   MIXTAPE_EXPECT_ERROR(open_model(directory / "absent"), ErrorCode::io, "absent: cannot open");
