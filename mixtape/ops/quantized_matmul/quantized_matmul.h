@@ -1,0 +1,47 @@
+// Matrix product with a quantized weight, of one matrix or of one per expert; quantize/affine.h has the
+// codes.
+//   w[n,k] = fma(code[n,k], scales[n,k/g], biases[n,k/g])        y[t] = w x[t]        dx[t] = w^T dy[t]
+//   dw = sum_t dy[t] x[t]^T        dscales[n,j] = sum_{k in group j} dw[n,k] code[n,k]        dbiases[n,j] =
+//   sum dw[n,k]
+// Shapes: x [..,K], y [..,N], codes u32 [N,K/32*bits], scales, biases [N,K/g]. With offsets u32 [E+1]: x
+// [T,K] sorted by expert, y [T,N], codes, scales, biases with a leading E; rows offsets[e] <= t <
+// offsets[e+1] use matrix e. x f32 or bf16; y of that dtype or f32; scales and biases f32 or bf16, the same.
+// The weight is decoded in blocks to f32, dw exists in blocks only. Products and sums in f32, outputs rounded
+// once. Saved for backward: x, codes, scales, biases, offsets. Deterministic: same bits for any thread count.
+// An expert without rows has gradients of exactly 0. Accuracy, with u = 2^-24: y 1 unit + (K+2)u sum|x w|; dx
+// 1 unit + (N+2)u sum|dy w|; dscales 1 unit + (T+g+4)u sum|dy x code|, dbiases 1 unit + (T+g+4)u sum|dy x|.
+// Errors: invalid_argument for dtypes, shapes or devices that disagree, bits, group size, an empty dimension;
+// index_out_of_range at wait unless offsets begin with 0, never fall and end with T: outputs are 0 then.
+#pragma once
+
+#include <optional>
+
+#include "mixtape/autograd/tape.h"
+#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/runtime/command_encoder.h"
+
+namespace mixtape {
+
+// `offsets` is null for one matrix.
+void quantized_matmul_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& codes,
+                              const Buffer& scales, const Buffer& biases, AffineParams format,
+                              const Buffer& offsets, const Buffer& y);
+
+void quantized_matmul_backward_x(CommandEncoder& encoder, const Buffer& codes, const Buffer& scales,
+                                 const Buffer& biases, AffineParams format, const Buffer& offsets,
+                                 const Buffer& dy, const Buffer& dx, Accumulate accumulate = Accumulate::no);
+
+// Gradients with a null buffer are not computed; those given have the dtype of scales.
+void quantized_matmul_backward_scales(CommandEncoder& encoder, const Buffer& x, const Buffer& codes,
+                                      const Buffer& scales, AffineParams format, const Buffer& offsets,
+                                      const Buffer& dy, const Backward::Target& dscales,
+                                      const Backward::Target& dbiases);
+
+// y in `out`, or in x's dtype.
+Var quantized_matmul(const Var& x, const Buffer& codes, const Var& scales, const Var& biases,
+                     AffineParams format, std::optional<DType> out = std::nullopt);
+Var grouped_quantized_matmul(const Var& x, const Buffer& codes, const Var& scales, const Var& biases,
+                             const Buffer& offsets, AffineParams format,
+                             std::optional<DType> out = std::nullopt);
+
+}  // namespace mixtape

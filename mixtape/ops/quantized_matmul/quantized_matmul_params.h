@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mixtape/ops/quantize/affine.h"
+
+namespace mixtape {
+
+struct QuantizedMatmulParams {
+  std::int64_t rows;     // T
+  std::int64_t experts;  // E; 1 without offsets
+  std::int64_t n;
+  std::int64_t k;
+  AffineParams format;
+  std::uint32_t has_offsets;  // the last buffer read is u32 [E+1]
+  std::uint32_t accumulate;   // dx
+  // Gradients of scales (bit 0) and biases (bit 1): which are written, which added to.
+  std::uint32_t wanted_scales;
+  std::uint32_t accumulate_scales;
+};
+
+}  // namespace mixtape
