@@ -100,7 +100,7 @@ Var Tape::record(const std::string& op, const std::vector<Var>& inputs, const Bu
 
 Var Tape::record_empty(const std::string& op, const std::vector<Var>& inputs, DType dtype,
                        const Shape& shape) {
-  return record(op, inputs, alloc(dtype, shape), [](Backward& b) { b.pass_zeros(); });
+  return record(op, inputs, device().alloc(dtype, shape), [](Backward& b) { b.pass_zeros(); });
 }
 
 Var Tape::attach(const std::string& op, const std::vector<Var>& inputs, const Buffer& output,

@@ -117,7 +117,8 @@ class Tape {
   // is on. A null rule on such an input throws not_supported naming the op.
   Var record(const std::string& op, const std::vector<Var>& inputs, const Buffer& output, BackwardFn rule);
 
-  // For tape functions: the result of an op on an empty batch, made without a launch. Backward gives zeros.
+  // For tape functions: the result of an op on an empty batch, made without a launch: empty, or zeros (a
+  // sum). Its gradients are zeros.
   Var record_empty(const std::string& op, const std::vector<Var>& inputs, DType dtype, const Shape& shape);
 
   // Adds d loss / d leaf to every leaf's gradient. `loss` has one element; or give the upstream gradient dy,
