@@ -42,6 +42,43 @@ void store_rows(const float* src, std::int64_t src_stride, std::int64_t rows, st
   }
 }
 
+template <class B>
+float dot_row(const float* a, const B* b, std::size_t n) {
+  Floats s0 = zero(), s1 = zero(), s2 = zero(), s3 = zero();
+  const std::size_t step = lanes();
+  std::size_t i = 0;
+  for (; i + 4 * step <= n; i += 4 * step) {
+    s0 = hn::MulAdd(load(a + i), load(b + i), s0);
+    s1 = hn::MulAdd(load(a + i + step), load(b + i + step), s1);
+    s2 = hn::MulAdd(load(a + i + 2 * step), load(b + i + 2 * step), s2);
+    s3 = hn::MulAdd(load(a + i + 3 * step), load(b + i + 3 * step), s3);
+  }
+  for (; i < n; i += step) s0 = hn::MulAdd(load(a + i, n - i), load(b + i, n - i), s0);
+  return sum_lanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
+}
+
+template <class B>
+void dot_rows(const float* a, std::int64_t a_stride, std::int64_t rows, const B* b, std::int64_t b_stride,
+              std::int64_t cols, std::int64_t depth, float* out, std::int64_t out_stride, bool accumulate) {
+  for (std::int64_t c = 0; c < cols; ++c) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float sum = dot_row(a + r * a_stride, b + c * b_stride, static_cast<std::size_t>(depth));
+      float& to = out[r * out_stride + c];
+      to = accumulate ? to + sum : sum;
+    }
+  }
+}
+
+void dot_rows_f32(const float* a, std::int64_t a_stride, std::int64_t rows, const float* b,
+                  std::int64_t b_stride, std::int64_t cols, std::int64_t depth, float* out,
+                  std::int64_t out_stride, bool accumulate) {
+  dot_rows(a, a_stride, rows, b, b_stride, cols, depth, out, out_stride, accumulate);
+}
+void dot_rows_bf16(const float* a, std::int64_t a_stride, std::int64_t rows, const bf16* b,
+                   std::int64_t b_stride, std::int64_t cols, std::int64_t depth, float* out,
+                   std::int64_t out_stride, bool accumulate) {
+  dot_rows(a, a_stride, rows, b, b_stride, cols, depth, out, out_stride, accumulate);
+}
 void load_rows_f32(const float* src, std::int64_t src_stride, std::int64_t rows, std::int64_t cols,
                    float* dst, std::int64_t dst_stride) {
   load_rows(src, src_stride, rows, cols, dst, dst_stride);
@@ -67,6 +104,8 @@ HWY_AFTER_NAMESPACE();
 
 namespace mixtape {
 namespace {
+HWY_EXPORT(dot_rows_f32);
+HWY_EXPORT(dot_rows_bf16);
 HWY_EXPORT(load_rows_f32);
 HWY_EXPORT(load_rows_bf16);
 HWY_EXPORT(store_rows_f32);
@@ -98,6 +137,20 @@ void store_block(const float* src, std::int64_t src_stride, std::int64_t rows, s
     (src, src_stride, rows, cols, static_cast<bf16*>(dst), dst_stride, accumulate);
   } else {
     fail(ErrorCode::not_supported, "store_block: destination is ", dst_dtype, ", expected f32 or bf16");
+  }
+}
+
+void dot_block(const float* a, std::int64_t a_stride, std::int64_t rows, DType b_dtype, const void* b,
+               std::int64_t b_stride, std::int64_t cols, std::int64_t depth, float* out,
+               std::int64_t out_stride, bool accumulate) {
+  if (b_dtype == DType::f32) {
+    HWY_DYNAMIC_DISPATCH(dot_rows_f32)
+    (a, a_stride, rows, static_cast<const float*>(b), b_stride, cols, depth, out, out_stride, accumulate);
+  } else if (b_dtype == DType::bf16) {
+    HWY_DYNAMIC_DISPATCH(dot_rows_bf16)
+    (a, a_stride, rows, static_cast<const bf16*>(b), b_stride, cols, depth, out, out_stride, accumulate);
+  } else {
+    fail(ErrorCode::not_supported, "dot_block: b is ", b_dtype, ", expected f32 or bf16");
   }
 }
 

@@ -21,6 +21,10 @@ constexpr std::int64_t kTileRows = 512;
 constexpr std::int64_t kTileCols = 288;
 constexpr std::int64_t kTileDepth = 768;
 
+// Up to so many rows against a weight [n,k] are dot products: packing the weight would cost more than it
+// saves.
+constexpr std::int64_t kFewRows = 4;
+
 // Multiplications that are worth waking a thread for.
 constexpr double kThreadWork = 1 << 20;
 
@@ -138,6 +142,12 @@ struct Tile {
 void multiply_tile(const Gemm& g, const void* a, const void* b, const Tile& t, float* c, std::int64_t ldc,
                    bool accumulate) {
   thread_local Scratch a_scratch, b_scratch;
+  if (g.m <= kFewRows && !g.trans_a && g.trans_b) {
+    const Operand rows = operand(g.a, a, g.lda, t.row, 0, t.rows, g.k, a_scratch);
+    dot_block(rows.values, rows.stride, t.rows, g.b, element(g.b, b, t.col * g.ldb), g.ldb, t.cols, g.k, c,
+              ldc, accumulate);
+    return;
+  }
   const std::int64_t depth = part(g.k, kTileDepth, 16);
   for (std::int64_t k = 0; k < g.k; k += depth) {
     const std::int64_t ks = std::min(depth, g.k - k);

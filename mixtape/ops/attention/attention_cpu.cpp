@@ -107,8 +107,8 @@ void scale_by(float* x, std::int64_t n, float factor) {
   }
 }
 
-// Columns [begin, end) of a row of scores become exp(s - max), the others 0. `max` and `sum` are the row's so
-// far; returns what earlier sums have to be multiplied by.
+// Columns seen of a row of scores become exp(s - max), the others 0. `max` and `sum` are the row's so far;
+// returns what earlier sums have to be multiplied by. A NaN may be lost in max, but never in sum.
 float softmax_step(float* s, std::int64_t cols, Range seen, float& max, float& sum) {
   const auto n = static_cast<std::size_t>(seen.end - seen.begin);
   std::fill(s, s + seen.begin, 0.0f);
@@ -116,9 +116,9 @@ float softmax_step(float* s, std::int64_t cols, Range seen, float& max, float& s
   float* x = s + seen.begin;
   Floats highest = set(max);
   std::size_t c = 0;
-  for (; c + lanes() <= n; c += lanes()) highest = max_nan(highest, load(x + c));
-  if (c < n) highest = max_nan(highest, keep_first(load(x + c, n - c), n - c, highest));
-  const float new_max = max_lanes_nan(highest);
+  for (; c + lanes() <= n; c += lanes()) highest = hn::Max(highest, load(x + c));
+  if (c < n) highest = hn::Max(highest, keep_first(load(x + c, n - c), n - c, highest));
+  const float new_max = hn::GetLane(hn::MaxOfLanes(kF, highest));
   const Floats at = set(new_max);
   Floats sums = zero();
   for (c = 0; c + lanes() <= n; c += lanes()) {

@@ -72,6 +72,7 @@ TEST(Gemm, EveryLayoutAndType) {
                                     {1, 7, 5},
                                     {6, 1, 3},
                                     {17, 33, 31},
+                                    {4, 20, 150},
                                     {64, 48, 96},
                                     {2, 300, 19}}) {
         const Case x = make_case(ab, c, flags & 1, flags & 2, m, n, k, flags & 4);
