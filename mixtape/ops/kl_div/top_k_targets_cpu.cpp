@@ -3,6 +3,7 @@
 // order of index, and the exact k chosen among them.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mixtape/ops/kl_div/top_k_targets_cpu.cpp"
+#include <array>
 #include <bit>
 #include <functional>
 #include <memory>
@@ -20,14 +21,34 @@ namespace {
 
 // Ascends with the value; NaN above everything, -0 equal to +0.
 std::uint32_t order_key(float x) {
-  if (x != x) return 0xffffffffu;
   const auto bits = std::bit_cast<std::uint32_t>(x + 0.0f);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  const std::uint32_t flip = (0u - (bits >> 31)) | 0x80000000u;
+  return x != x ? 0xffffffffu : bits ^ flip;
 }
 
-std::uint32_t kth_largest(std::vector<std::uint32_t>& keys, std::size_t k) {
-  const auto at = keys.begin() + static_cast<std::ptrdiff_t>(k) - 1;
-  std::nth_element(keys.begin(), at, keys.end(), std::greater<>());
+// One histogram over the range of the keys, then the exact order within one bin.
+std::uint32_t kth_largest(const std::vector<std::uint32_t>& keys, std::size_t k,
+                          std::vector<std::uint32_t>& scratch) {
+  constexpr int kBits = 11;
+  std::uint32_t low = keys[0], high = keys[0];
+  for (const std::uint32_t key : keys) {
+    low = std::min(low, key);
+    high = std::max(high, key);
+  }
+  const int shift = std::max(0, static_cast<int>(std::bit_width(high - low)) - kBits);
+  std::array<std::uint32_t, 1 << kBits> bins{};
+  for (const std::uint32_t key : keys) ++bins[(key - low) >> shift];
+  std::size_t bin = (high - low) >> shift;
+  for (; bins[bin] < k; --bin) k -= bins[bin];
+  scratch.resize(keys.size() + 1);
+  std::size_t count = 0;
+  for (const std::uint32_t key : keys) {
+    scratch[count] = key;
+    count += (key - low) >> shift == bin;
+  }
+  const auto at = scratch.begin() + static_cast<std::ptrdiff_t>(k) - 1;
+  std::nth_element(scratch.begin(), at, scratch.begin() + static_cast<std::ptrdiff_t>(count),
+                   std::greater<>());
   return *at;
 }
 
@@ -40,14 +61,15 @@ struct Candidates {
   std::unique_ptr<std::uint32_t[]> indices;
   std::vector<float> maxima;
   std::vector<std::uint32_t> keys;
+  std::vector<std::uint32_t> scratch;
   std::size_t count = 0;
 };
 
-// Maxima of at least k groups: lane l of `span` neighbouring vectors. A lane past the end counts as -inf,
+// Maxima of about 3 k groups: a lane of neighbouring vectors. A lane past the end counts as -inf,
 // which only lowers the bound.
 template <class T>
 void collect_maxima(const T* x, std::size_t cols, std::size_t k, std::vector<float>& maxima) {
-  const std::size_t step = lanes(), span = std::max<std::size_t>(1, cols / (3 * k * step)) * step;
+  const std::size_t step = lanes(), span = std::max<std::size_t>(1, cols / (3 * k)) * step;
   maxima.resize((cols + span - 1) / span * step);
   float* out = maxima.data();
   for (std::size_t begin = 0; begin < cols; begin += span, out += step) {
@@ -76,19 +98,23 @@ void collect_candidates(const T* x, std::size_t cols, float bound, Candidates& c
   }
 }
 
+void make_keys(const float* values, std::size_t count, std::vector<std::uint32_t>& keys) {
+  keys.resize(count);
+  for (std::size_t i = 0; i < count; ++i) keys[i] = order_key(values[i]);
+}
+
 // The k largest candidates, ties by lower index, in order of index.
 void choose(Candidates& c, std::size_t k, float* values, std::uint32_t* indices) {
-  c.keys.resize(c.count);
-  for (std::size_t i = 0; i < c.count; ++i) c.keys[i] = order_key(c.values[i]);
-  const std::uint32_t last = kth_largest(c.keys, k);
+  make_keys(c.values.get(), c.count, c.keys);
+  const std::uint32_t last = kth_largest(c.keys, k, c.scratch);
   std::size_t ties = k;
-  for (std::size_t i = 0; i + 1 < k; ++i) ties -= c.keys[i] > last;
+  for (const std::uint32_t key : c.keys) ties -= key > last;
   for (std::size_t i = 0, out = 0; out < k; ++i) {
-    const std::uint32_t key = order_key(c.values[i]);
-    if (key < last || (key == last && ties == 0)) continue;
-    ties -= key == last;
+    const bool is_tie = c.keys[i] == last && ties > 0;
     values[out] = c.values[i];
-    indices[out++] = c.indices[i];
+    indices[out] = c.indices[i];
+    out += c.keys[i] > last || is_tie;
+    ties -= is_tie;
   }
 }
 
@@ -96,9 +122,8 @@ template <class T>
 void select_row(const T* x, std::size_t cols, std::size_t k, Candidates& c, float* values,
                 std::uint32_t* indices) {
   collect_maxima(x, cols, k, c.maxima);
-  c.keys.resize(c.maxima.size());
-  for (std::size_t i = 0; i < c.keys.size(); ++i) c.keys[i] = order_key(c.maxima[i]);
-  const std::uint32_t bound = kth_largest(c.keys, k);
+  make_keys(c.maxima.data(), c.maxima.size(), c.keys);
+  const std::uint32_t bound = kth_largest(c.keys, k, c.scratch);
   const std::uint32_t bits = (bound & 0x80000000u) != 0 ? bound & 0x7fffffffu : ~bound;
   collect_candidates(x, cols, std::bit_cast<float>(bits), c);
   choose(c, k, values, indices);
@@ -111,7 +136,8 @@ void top_k_targets(const HostCall& call) {
   const auto& p = call.params<KlDivParams>();
   const auto cols = static_cast<std::size_t>(p.cols), k = static_cast<std::size_t>(p.k);
   const T* x = call.read<T>(0);
-  cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t grain = std::max(cpu::row_grain(p.cols), std::min<std::int64_t>(8, p.rows / 16));
+  cpu::parallel_for(p.rows, grain, [&](std::int64_t begin, std::int64_t end) {
     Candidates candidates(cols);
     for (std::int64_t r = begin; r < end; ++r) {
       std::uint32_t* indices = call.write<std::uint32_t>(1) + r * p.k;
