@@ -1,0 +1,127 @@
+#include "mixtape/ops/log_softmax/log_softmax.h"
+
+#include <cmath>
+
+#include "mixtape/ops/log_softmax/log_softmax_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using testing::Doubles;
+using testing::OpCheck;
+
+OpCheck log_softmax_check(DType dtype, std::int64_t rows, std::int64_t cols, double scale) {
+  OpCheck check;
+  check.name = str("log_softmax ", dtype, " ", rows, "x", cols);
+  check.inputs = {testing::random_tensor(dtype, {rows, cols}, 1, scale)};
+  check.op = [](const std::vector<Var>& v) { return log_softmax(v[0]); };
+  check.forward = [cols](const auto& x) { return oracle::log_softmax(x[0], cols); };
+  check.complex_forward = [cols](const auto& x) { return oracle::log_softmax(x[0], cols); };
+  check.backward = [cols](const auto& x, const Doubles& dy) -> std::vector<Doubles> {
+    return {oracle::log_softmax_backward(x[0], dy, cols)};
+  };
+  // |x - max| is at most 12 standard deviations; p sum |dy| stays below 8, since p falls as 1/cols.
+  const double error = (8.0 + 12.0 * scale + static_cast<double>(cols) / 16.0) * 0x1p-23;
+  check.forward_bound = {1.0, error};
+  check.backward_bound = {1.0, 8.0 * error};
+  check.prove_oracle = rows * cols <= 600;
+  return check;
+}
+
+TEST(LogSoftmax, MatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const std::int64_t cols : {1, 2, 7, 16, 17, 33, 129}) {
+        check_op(device, log_softmax_check(dtype, 4, cols, 2.0));
+      }
+      check_op(device, log_softmax_check(dtype, 2, 65537, 2.0));
+    }
+  }
+}
+
+std::vector<float> log_softmax_of(const Device& device, const std::vector<float>& x) {
+  const testing::Poison poison(device);
+  Tape tape(device);
+  const Shape shape{1, static_cast<std::int64_t>(x.size())};
+  const Buffer y = log_softmax(tape.constant(Buffer::from(device, shape, x))).value();
+  tape.encoder().commit_and_wait();
+  return y.to_vector<float>();
+}
+
+TEST(LogSoftmax, A1_RowOfMinusInfinityIsNanAtEveryLength) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::size_t n : {1, 2, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4095, 4096, 4097, 65537}) {
+      for (const float y : log_softmax_of(device, std::vector<float>(n, -HUGE_VALF)))
+        ASSERT_TRUE(std::isnan(y)) << n;
+    }
+  }
+}
+
+TEST(LogSoftmax, A4_NanFillsItsRow) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::size_t at : {0, 16, 39}) {
+      std::vector<float> x(40, 1.0f);
+      x[at] = NAN;
+      for (const float y : log_softmax_of(device, x)) ASSERT_TRUE(std::isnan(y)) << at;
+    }
+  }
+}
+
+TEST(LogSoftmax, A6_MinusInfinityNextToTheTarget) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(Buffer::from(device, {1, 3}, std::vector<float>{-HUGE_VALF, 0.0f, 0.0f}));
+    const Var y = log_softmax(x);
+    tape.backward(y, Buffer::from(device, {1, 3}, std::vector<float>{0.0f, -1.0f, 0.0f}));
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(y.value().to_vector<float>(), (std::vector<float>{-HUGE_VALF, -0.69314718f, -0.69314718f}));
+    const std::vector<float> dx = x.grad().to_vector<float>();
+    EXPECT_EQ(dx[0], 0.0f);
+    EXPECT_NEAR(dx[1], -0.5f, 1e-7f);
+    EXPECT_NEAR(dx[2], 0.5f, 1e-7f);
+  }
+}
+
+TEST(LogSoftmax, A8_EqualLogitsInBf16) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.constant(device.alloc(DType::bf16, {1, 512}));
+    const Buffer y = log_softmax(x).value();
+    tape.encoder().commit_and_wait();
+    for (const bf16 v : y.to_vector<bf16>()) EXPECT_EQ(static_cast<float>(v), -6.25f);  // bf16 of -6.2383
+  }
+}
+
+TEST(LogSoftmax, LargeLogitsKeepTheirDifference) {
+  for (const Device& device : testing::test_devices()) {
+    for (const float y : log_softmax_of(device, {1e8f, 1e8f})) EXPECT_NEAR(y, -0.693147f, 1e-6f);
+    EXPECT_EQ(log_softmax_of(device, {0.0f, -1000.0f})[1], -1000.0f);
+  }
+}
+
+TEST(LogSoftmax, EmptyBatch) {
+  Tape tape(Device::cpu());
+  const Var x = tape.parameter(tape.device().alloc(DType::f32, {0, 4}));
+  tape.backward(log_softmax(x), tape.device().alloc(DType::f32, {0, 4}));
+  EXPECT_EQ(x.grad().shape(), (Shape{0, 4}));
+}
+
+TEST(LogSoftmax, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  const auto code = ErrorCode::invalid_argument;
+  const Buffer x = device.alloc(DType::f32, {4, 8});
+  const Buffer stats = device.alloc(DType::f32, {4, 2});
+  MIXTAPE_EXPECT_ERROR(log_softmax_forward(encoder, x, x, device.alloc(DType::f32, {4})), code,
+                       "log_softmax: stats is f32[4], expected f32[4,2]");
+  MIXTAPE_EXPECT_ERROR(log_softmax_forward(encoder, device.alloc(DType::i32, {4, 8}), x, stats), code,
+                       "x is i32");
+  MIXTAPE_EXPECT_ERROR(log_softmax_backward(encoder, x, stats, stats, x), code, "dy is f32[4,2]");
+  Tape tape(device);
+  MIXTAPE_EXPECT_ERROR(log_softmax(tape.constant(device.alloc(DType::f32, {4, 0}))), code,
+                       "no dimension of 0");
+}
+
+}  // namespace
+}  // namespace mixtape
