@@ -1,0 +1,234 @@
+#include "mixtape/ops/adam/adam.h"
+
+#include <cmath>
+
+#include "mixtape/ops/adam/adam_oracle.h"
+#include "mixtape/ops/adam/adam_params.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using testing::Doubles;
+using testing::HostTensor;
+using testing::upload;
+
+AdamTensor make_tensors(const Device& device, const HostTensor& p, DType g_dtype, std::uint64_t seed) {
+  return {upload(device, p), upload(device, testing::random_tensor(g_dtype, p.shape, seed)),
+          device.alloc(DType::f32, p.shape), device.alloc(DType::f32, p.shape)};
+}
+
+// Several steps of one tensor, the gradients varying.
+void check_steps(const Device& device, DType p_dtype, DType g_dtype, std::int64_t n,
+                 const AdamOptions& options, float unit) {
+  const HostTensor start = testing::random_tensor(p_dtype, {n}, 1);
+  AdamTensor t = make_tensors(device, start, g_dtype, 2);
+  t.unit = unit;
+  oracle::AdamState wanted{start.values, Doubles(start.values.size(), 0.0),
+                           Doubles(start.values.size(), 0.0)};
+  const oracle::AdamSettings settings{options.lr,           options.beta1,      options.beta2, options.eps,
+                                      options.weight_decay, options.grad_scale, unit};
+  constexpr int kSteps = 4;
+  for (int step = 1; step <= kSteps; ++step) {
+    const HostTensor g = testing::random_tensor(g_dtype, {n}, static_cast<std::uint64_t>(10 + step));
+    t.g = upload(device, g);
+    AdamOptions now = options;
+    now.step = step;
+    CommandEncoder encoder(device);
+    adam_step(encoder, {t}, now);
+    encoder.commit_and_wait();
+    oracle::adam_step(wanted, g.values, step, settings);
+  }
+  const std::string what = str("adam ", p_dtype, " ", g_dtype, " n ", n);
+  // Each step adds its own roundings; m may nearly cancel, beside gradients of at most 5 grad_scale. |p|
+  // <= 6.
+  const double g_max = 5.0 * std::abs(static_cast<double>(options.grad_scale));
+  const double step_size = static_cast<double>(options.lr) * static_cast<double>(unit) * 5.0;
+  testing::expect_close(what + " m", t.m, wanted.m, {2.0 * kSteps, kSteps * g_max * 0x1p-23});
+  testing::expect_close(what + " v", t.v, wanted.v, {3.0 * kSteps, 0.0});
+  testing::expect_close(what + " p", t.p, wanted.p,
+                        {0.0, kSteps * (3.0 * epsilon(p_dtype) + 60.0 * step_size * 0x1p-23)});
+}
+
+TEST(Adam, MatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType p : {DType::f32, DType::bf16}) {
+      for (const DType g : {DType::f32, DType::bf16}) {
+        for (const std::int64_t n : {1, 15, 16, 17, 100}) {
+          check_steps(device, p, g, n, {.lr = 0.05f}, 1.0f);
+          check_steps(device, p, g, n,
+                      {.lr = 0.05f,
+                       .beta1 = 0.7f,
+                       .beta2 = 0.8f,
+                       .eps = 0.1f,
+                       .weight_decay = 0.3f,
+                       .grad_scale = 0.25f},
+                      0.4f);
+        }
+      }
+    }
+  }
+}
+
+TEST(Adam, FirstStepIsTheSignOfTheGradient) {
+  for (const Device& device : testing::test_devices()) {
+    const AdamTensor t{Buffer::from(device, {3}, std::vector<float>{1.0f, 1.0f, 1.0f}),
+                       Buffer::from(device, {3}, std::vector<float>{4.0f, -0.5f, 0.0f}),
+                       device.alloc(DType::f32, {3}), device.alloc(DType::f32, {3})};
+    CommandEncoder encoder(device);
+    adam_step(encoder, {t}, {.lr = 0.25f});
+    encoder.commit_and_wait();
+    const std::vector<float> p = t.p.to_vector<float>();
+    EXPECT_FLOAT_EQ(p[0], 0.75f);
+    EXPECT_FLOAT_EQ(p[1], 1.25f);
+    EXPECT_EQ(p[2], 1.0f);
+  }
+}
+
+TEST(Adam, DecayDoesNotDependOnTheGradientOrTheUnit) {
+  for (const Device& device : testing::test_devices()) {
+    for (const float unit : {1.0f, 1e-3f}) {
+      AdamTensor t{Buffer::from(device, {1}, std::vector<float>{2.0f}), device.alloc(DType::f32, {1}),
+                   device.alloc(DType::f32, {1}), device.alloc(DType::f32, {1}), unit};
+      CommandEncoder encoder(device);
+      adam_step(encoder, {t}, {.lr = 0.5f, .weight_decay = 0.25f});
+      encoder.commit_and_wait();
+      EXPECT_EQ(t.p.to_vector<float>()[0], 1.75f);
+    }
+  }
+}
+
+std::vector<AdamTensor> many_tensors(const Device& device) {
+  std::vector<AdamTensor> tensors;
+  for (const std::int64_t n :
+       {std::int64_t{3}, std::int64_t{0}, kAdamBlock - 1, kAdamBlock, 3 * kAdamBlock + 5, std::int64_t{1}}) {
+    const auto i = static_cast<std::uint64_t>(tensors.size());
+    const DType dtype = i % 2 == 0 ? DType::f32 : DType::bf16;
+    tensors.push_back(make_tensors(device, testing::random_tensor(dtype, {n}, i), DType::f32, 50 + i));
+    tensors.back().unit = 1.0f + static_cast<float>(i);
+  }
+  return tensors;
+}
+
+TEST(Adam, ManyTensorsInOneLaunchEqualOneByOne) {
+  for (const Device& device : testing::test_devices()) {
+    const std::vector<AdamTensor> together = many_tensors(device), apart = many_tensors(device);
+    CommandEncoder encoder(device);
+    adam_step(encoder, together, {.lr = 0.1f});
+    for (const AdamTensor& t : apart) adam_step(encoder, {t}, {.lr = 0.1f});
+    adam_step(encoder, {}, {});
+    encoder.commit_and_wait();
+    for (std::size_t i = 0; i < apart.size(); ++i) {
+      EXPECT_EQ(testing::download_bytes(together[i].p), testing::download_bytes(apart[i].p)) << i;
+      EXPECT_EQ(testing::download_bytes(together[i].m), testing::download_bytes(apart[i].m)) << i;
+      EXPECT_EQ(testing::download_bytes(together[i].v), testing::download_bytes(apart[i].v)) << i;
+    }
+  }
+}
+
+TEST(Adam, SameBits) {
+  for (const Device& device : testing::test_devices()) {
+    testing::expect_same_bits(
+        "adam_step and sum_of_squares",
+        [&] {
+          const std::vector<AdamTensor> tensors = many_tensors(device);
+          std::vector<Buffer> all = {device.alloc(DType::f32, {1})}, gradients;
+          for (const AdamTensor& t : tensors) gradients.push_back(t.g);
+          CommandEncoder encoder(device);
+          sum_of_squares(encoder, gradients, all[0]);
+          adam_step(encoder, tensors, {.lr = 0.1f});
+          encoder.commit_and_wait();
+          for (const AdamTensor& t : tensors) all.insert(all.end(), {t.p, t.m, t.v});
+          return all;
+        },
+        3);
+  }
+}
+
+TEST(Adam, NanGoesThrough) {
+  for (const Device& device : testing::test_devices()) {
+    const AdamTensor t{device.alloc(DType::f32, {2}),
+                       Buffer::from(device, {2}, std::vector<float>{NAN, 1.0f}),
+                       device.alloc(DType::f32, {2}), device.alloc(DType::f32, {2})};
+    CommandEncoder encoder(device);
+    adam_step(encoder, {t}, {});
+    encoder.commit_and_wait();
+    for (const Buffer& b : {t.p, t.m, t.v}) {
+      EXPECT_TRUE(std::isnan(b.to_vector<float>()[0]));
+      EXPECT_FALSE(std::isnan(b.to_vector<float>()[1]));
+    }
+  }
+}
+
+TEST(SumOfSquares, MatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    const testing::Poison poison(device);
+    std::vector<Buffer> tensors;
+    double wanted = 0.0;
+    for (const std::int64_t n :
+         {std::int64_t{1}, std::int64_t{0}, std::int64_t{63}, std::int64_t{64}, 2 * kAdamBlock + 17}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        const HostTensor x = testing::random_tensor(dtype, {n}, static_cast<std::uint64_t>(n));
+        for (const double v : x.values) wanted += v * v;
+        tensors.push_back(upload(device, x));
+      }
+    }
+    const Buffer out = device.alloc_uninitialized(DType::f32, {1});
+    CommandEncoder encoder(device);
+    sum_of_squares(encoder, tensors, out);
+    encoder.commit_and_wait();
+    EXPECT_NEAR(out.to_vector<float>()[0], wanted, 600.0 * 0x1p-24 * wanted);
+    sum_of_squares(encoder, {}, out);
+    encoder.commit_and_wait();
+    EXPECT_EQ(out.to_vector<float>()[0], 0.0f);
+  }
+}
+
+// Adding ones one after another in f32 stops at 2^24.
+TEST(SumOfSquares, LongSumsDoNotStall) {
+  const Device device = Device::cpu();
+  const Buffer x = device.alloc(DType::bf16, {20'000'000}), out = device.alloc(DType::f32, {1});
+  CommandEncoder encoder(device);
+  encoder.fill(x, 1.0f);
+  sum_of_squares(encoder, {x}, out);
+  encoder.commit_and_wait();
+  EXPECT_EQ(out.to_vector<float>()[0], 2e7f);
+}
+
+TEST(Adam, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  CommandEncoder encoder(device);
+  const auto tensor = [&] {
+    return make_tensors(device, testing::random_tensor(DType::f32, {4}, 1), DType::f32, 2);
+  };
+  const auto code = ErrorCode::invalid_argument;
+  AdamTensor t = tensor();
+  t.g = device.alloc(DType::f32, {5});
+  MIXTAPE_EXPECT_ERROR(adam_step(encoder, {tensor(), t}, {}), code,
+                       "adam_step: tensors[1].g is f32[5], expected the shape of p f32[4]");
+  t = tensor();
+  t.m = device.alloc(DType::bf16, {4});
+  MIXTAPE_EXPECT_ERROR(adam_step(encoder, {t}, {}), code, "tensors[0].m is bf16[4], expected f32[4]");
+  t = tensor();
+  t.v = t.m;
+  MIXTAPE_EXPECT_ERROR(adam_step(encoder, {t}, {}), code, "tensors[0].v shares memory with m");
+  t = tensor();
+  t.p = Buffer();
+  MIXTAPE_EXPECT_ERROR(adam_step(encoder, {t}, {}), code, "tensors[0].p is null");
+  t = tensor();
+  t.unit = NAN;
+  MIXTAPE_EXPECT_ERROR(adam_step(encoder, {t}, {}), code, "tensors[0].unit is");
+  MIXTAPE_EXPECT_ERROR(adam_step(encoder, {}, {.lr = NAN}), code, "lr is");
+  MIXTAPE_EXPECT_ERROR(adam_step(encoder, {}, {.beta1 = 1.0f}), code, "a beta is 1");
+  MIXTAPE_EXPECT_ERROR(adam_step(encoder, {}, {.eps = 0.0f}), code, "eps is 0");
+  MIXTAPE_EXPECT_ERROR(adam_step(encoder, {}, {.step = 0}), code, "step is 0");
+  const Buffer out = device.alloc(DType::f32, {1});
+  MIXTAPE_EXPECT_ERROR(sum_of_squares(encoder, {device.alloc(DType::u32, {4})}, out), code,
+                       "tensors[0] is u32[4]");
+  MIXTAPE_EXPECT_ERROR(sum_of_squares(encoder, {}, device.alloc(DType::f32, {2})), code,
+                       "out is f32[2], expected f32[1]");
+  MIXTAPE_EXPECT_ERROR(sum_of_squares(encoder, {out}, out), code, "out shares memory with tensors[0]");
+}
+
+}  // namespace
+}  // namespace mixtape
