@@ -1,0 +1,39 @@
+#include "mixtape/ops/take_along_axis/take_along_axis.h"
+#include "mixtape/testing/op_bench.h"
+
+namespace mixtape {
+namespace {
+
+using testing::OpBench;
+
+Buffer indices(const OpBench& bench, std::int64_t rows, std::int64_t cols, std::int64_t k) {
+  return upload(bench.device(), testing::random_indices({rows, k}, 3, cols));
+}
+
+void forward(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t k) {
+  const OpBench bench(state);
+  const Buffer x = bench.random(dtype, {rows, cols});
+  const Buffer index = indices(bench, rows, cols, k);
+  const Buffer y = bench.output(dtype, {rows, k});
+  bench.run([&](CommandEncoder& encoder) { take_along_axis_forward(encoder, x, index, y); },
+            2 * y.bytes() + index.bytes());
+}
+
+void backward(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t k) {
+  const OpBench bench(state);
+  const Buffer index = indices(bench, rows, cols, k);
+  const Buffer dy = bench.random(dtype, {rows, k});
+  const Buffer dx = bench.output(dtype, {rows, cols});
+  bench.run([&](CommandEncoder& encoder) { take_along_axis_backward(encoder, index, dy, dx); },
+            dx.bytes() + dy.bytes() + index.bytes());
+}
+
+BENCHMARK_CAPTURE(forward, router_f32, DType::f32, 8192, 128, 8);
+BENCHMARK_CAPTURE(forward, router_bf16, DType::bf16, 8192, 128, 8);
+BENCHMARK_CAPTURE(forward, vocab_f32, DType::f32, 256, 151936, 1024);
+BENCHMARK_CAPTURE(backward, router_f32, DType::f32, 8192, 128, 8);
+BENCHMARK_CAPTURE(backward, router_bf16, DType::bf16, 8192, 128, 8);
+BENCHMARK_CAPTURE(backward, vocab_f32, DType::f32, 256, 151936, 1024);
+
+}  // namespace
+}  // namespace mixtape

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+
+namespace mixtape {
+
+struct TakeAlongAxisParams {
+  std::int64_t rows;
+  std::int64_t cols;
+  std::int64_t k;
+  std::uint32_t index_is_signed;
+  std::uint32_t accumulate;
+};
+
+}  // namespace mixtape
