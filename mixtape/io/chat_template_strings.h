@@ -1,0 +1,29 @@
+// Python's string methods, as chat templates call them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "mixtape/io/chat_template_value.h"
+
+namespace mixtape::chat {
+
+Value strip(const std::string& text, const Arguments& arguments);
+Value lower(const std::string& text, const Arguments& arguments);
+Value upper(const std::string& text, const Arguments& arguments);
+Value title(const std::string& text, const Arguments& arguments);
+Value capitalize(const std::string& text, const Arguments& arguments);
+Value replace(const std::string& text, const Arguments& arguments);
+Value indent(const std::string& text, const Arguments& arguments);
+
+// int() of a number. Throws invalid_argument for what 64 bits can't hold.
+std::int64_t truncate(const Value& number);
+
+// int() and float() of a string, else `otherwise`.
+Value parse_integer(const std::string& text, const Value& otherwise);
+Value parse_float(const std::string& text, const Value& otherwise);
+
+// The method `name` of `text`; Undefined if there is none.
+Value string_method(const std::string& text, const std::string& name);
+
+}  // namespace mixtape::chat

@@ -1,0 +1,181 @@
+#include "mixtape/io/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "mixtape/core/error.h"
+#include "mixtape/io/text.h"
+#include "mixtape/testing/temp_directory.h"
+
+namespace mixtape {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+const std::string kData = "tests/data/chat_template/";
+const ordered_json kHello = {{{"role", "user"}, {"content", "hello"}}};
+
+std::string render(const std::string& source, const ChatOptions& options = {}) {
+  return ChatTemplate(source).render(kHello, options);
+}
+
+// The error that parsing and rendering throws.
+Error error_of(const std::string& source) {
+  try {
+    render(source);
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << source << " gave no error";
+  return Error(ErrorCode::device, "");
+}
+
+const ordered_json& vectors() {
+  static const ordered_json file = ordered_json::parse(read_utf8_file(kData + "cases.json"));
+  return file;
+}
+
+// Rendered must equal `expected`, or be refused if that is null.
+void check(const std::string& source, const ordered_json& messages, const ChatOptions& options,
+           const ordered_json& expected) {
+  ordered_json rendered;
+  try {
+    rendered = ChatTemplate(source, vectors()["tokens"].get<std::map<std::string, std::string>>())
+                   .render(messages, options);
+  } catch (const Error&) {
+  }
+  EXPECT_EQ(rendered, expected) << source;
+}
+
+// Made by tests/data/chat_template/make_vectors.py with the reference program.
+TEST(ChatTemplate, ReferenceTemplates) {
+  for (const ordered_json& c : vectors()["files"]) {
+    SCOPED_TRACE(c.dump());
+    ChatOptions options;
+    options.add_generation_prompt = c["prompt"];
+    options.variables = {{"enable_thinking", c["thinking"]}};
+    if (c["tools"]) options.tools = vectors()["tools"];
+    check(read_utf8_file(kData + c["file"].get<std::string>()),
+          vectors()["chats"][c["chat"].get<std::size_t>()], options, c["rendered"]);
+  }
+}
+
+TEST(ChatTemplate, ReferenceSnippets) {
+  ChatOptions options;
+  options.tools = vectors()["tools"];
+  options.variables = vectors()["values"];
+  for (const ordered_json& c : vectors()["snippets"]) {
+    check(c["template"].get<std::string>(), vectors()["chats"][2], options, c["rendered"]);
+  }
+}
+
+TEST(ChatTemplate, RefusalOfTheTemplateItself) {
+  const Error error = error_of("\n{{ raise_exception('no ' ~ messages[0].role) }}");
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_STREQ(error.what(), "chat template, line 2: no user");
+}
+
+TEST(ChatTemplate, UnknownConstructsAreNamed) {
+  for (const auto& [source, name] :
+       {std::pair{"{% include 'x' %}", "tag include"},
+        {"{{ 1 | frobnicate }}", "filter frobnicate"},
+        {"{{ 1 is frobnicated }}", "test frobnicated"},
+        {"{% for x in [] recursive %}{% endfor %}", "recursive loop"},
+        {"{% for x in [1] %}{% macro m() %}{% endmacro %}{% endfor %}", "macro inside"}}) {
+    const Error error = error_of(source);
+    EXPECT_EQ(error.code(), ErrorCode::not_supported) << source;
+    EXPECT_THAT(error.what(), HasSubstr(name));
+    EXPECT_THAT(error.what(), HasSubstr("line 1"));
+  }
+}
+
+TEST(ChatTemplate, SyntaxErrorsNameTheLine) {
+  for (const char* source :
+       {"\n{% if true %}", "\n{% endif %}", "\n{{ 1 + }}", "\n{{ 'a }}", "\n{{ (1 }}", "\n{{ 1", "\n{# x",
+        "\n{% for x %}{% endfor %}", "\n{% set x %}", "\n{% break %}", "\n{{ ? }}", "\n{{ '\\uD800' }}",
+        "\n{{ 99999999999999999999 }}", "\n{% if 1 %}{% endfor %}"}) {
+    const Error error = error_of(source);
+    EXPECT_EQ(error.code(), ErrorCode::format) << source;
+    EXPECT_THAT(error.what(), HasSubstr("line 2")) << source;
+  }
+}
+
+TEST(ChatTemplate, WrongKindsAreErrors) {
+  for (const auto& [source, words] : {std::pair{"{{ nope.x }}", "nope is undefined"},
+                                      {"{{ messages[0].role.nope() }}", "nope is an undefined value"},
+                                      {"{{ 'a' + 1 }}", "cannot apply + to a string and an integer"},
+                                      {"{{ 1 // 0 }}", "division by zero"},
+                                      {"{{ 9223372036854775807 + 1 }}", "64 bits"},
+                                      {"{{ 'a' | trim(1, 2) }}", "at most 1"},
+                                      {"{{ [1][::0] }}", "step"},
+                                      {"{% set a, b = [1] %}", "1 values to 2 names"},
+                                      {"{% set messages.x = 1 %}", "no namespace"},
+                                      {"{{ range(1000000) }}", "100000"},
+                                      {"{{ 'abcdefgh' * 1000000000 }}", "too large"},
+                                      {"{{ 1 < 'a' }}", "cannot order"}}) {
+    const Error error = error_of(source);
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << source;
+    EXPECT_THAT(error.what(), HasSubstr(words)) << source;
+  }
+}
+
+TEST(ChatTemplate, DeepNestingIsAnError) {
+  const std::string deep(100'000, '(');
+  EXPECT_EQ(error_of("{{ " + deep + " }}").code(), ErrorCode::format);
+  std::string sum = "{{ 1", ifs, elifs = "{% if 0 %}", minus = "{{ ", dots = "{{ messages";
+  for (int i = 0; i < 100'000; ++i) {
+    sum += "+1";
+    ifs += "{% if 1 %}";
+    elifs += "{% elif 0 %}";
+    minus += "- ";
+    dots += "[0]";
+  }
+  for (const std::string& source : {sum + " }}", ifs, elifs, minus + "1 }}", dots + " }}"}) {
+    EXPECT_EQ(error_of(source).code(), ErrorCode::format);
+  }
+  EXPECT_THAT(error_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}").what(), HasSubstr("deep"));
+}
+
+TEST(ChatTemplate, ClockOnlyIfGiven) {
+  const std::string source = "{{ strftime_now('%d %b %Y') if strftime_now is defined else 'never' }}";
+  EXPECT_EQ(render(source), "never");
+  ChatOptions options;
+  options.now = std::chrono::sys_days(std::chrono::year(2024) / 7 / 26);
+  EXPECT_EQ(render(source, options), "26 Jul 2024");
+}
+
+TEST(ChatTemplate, FromConfig) {
+  EXPECT_FALSE(ChatTemplate::from_config(json::object()).has_value());
+  const json config = {{"chat_template", "{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}"},
+                       {"bos_token", "<b>"},
+                       {"eos_token", {{"content", "<e>"}}},
+                       {"pad_token", nullptr}};
+  EXPECT_EQ(ChatTemplate::from_config(config)->render(kHello), "<b><e>False");
+  const json list = {
+      {"chat_template", {{{"name", "tools"}, {"template", "t"}}, {{"name", "default"}, {"template", "d"}}}}};
+  EXPECT_EQ(ChatTemplate::from_config(list)->render(kHello), "d");
+  EXPECT_THROW(ChatTemplate::from_config({{"chat_template", 3}}), Error);
+}
+
+TEST(ChatTemplate, LoadPrefersTheFile) {
+  const testing::TempDirectory directory;
+  EXPECT_FALSE(ChatTemplate::load(directory.path()).has_value());
+  directory.write("tokenizer_config.json", R"({"chat_template": "old", "bos_token": "<b>"})");
+  EXPECT_EQ(ChatTemplate::load(directory.path())->render(kHello), "old");
+  directory.write("chat_template.jinja", "{{ bos_token }}new");
+  EXPECT_EQ(ChatTemplate::load(directory.path())->render(kHello), "<b>new");
+  directory.write("chat_template.jinja", "{{");
+  try {
+    ChatTemplate::load(directory.path());
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("chat_template.jinja: chat template, line 1"));
+  }
+}
+
+}  // namespace
+}  // namespace mixtape
