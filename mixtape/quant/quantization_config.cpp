@@ -1,0 +1,117 @@
+#include "mixtape/quant/quantization_config.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "mixtape/core/error.h"
+
+namespace mixtape {
+namespace {
+
+using nlohmann::json;
+
+std::int32_t read_int(const json& object, const char* key, const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_integer()) {
+    fail(ErrorCode::format, where, ": '", key, "' is ", found == object.end() ? "missing" : found->dump(),
+         ", expected a whole number");
+  }
+  const auto value = found->get<std::int64_t>();
+  return value < 0 || value > 1024 ? -1 : static_cast<std::int32_t>(value);
+}
+
+void check_mode(const json& object, const std::string& where) {
+  const auto mode = object.find("mode");
+  if (mode == object.end() || *mode == "affine") return;
+  fail(ErrorCode::not_supported, where, ": mode is ", mode->dump(), ", expected \"affine\"");
+}
+
+// Absent numbers are the defaults'.
+AffineParams read_params(const json& object, AffineParams params, const std::string& where) {
+  check_mode(object, where);
+  if (object.contains("bits")) params.bits = read_int(object, "bits", where);
+  if (object.contains("group_size")) params.group_size = read_int(object, "group_size", where);
+  try {
+    params.check(where);
+  } catch (const Error& error) {
+    fail(ErrorCode::format, error.what());
+  }
+  return params;
+}
+
+StoredAs read_module(const json& value, AffineParams defaults, const std::string& where) {
+  if (value.is_boolean()) return value.get<bool>() ? StoredAs(defaults) : std::nullopt;
+  if (value.is_object()) return read_params(value, defaults, where);
+  fail(ErrorCode::format, where, ": is ", value.dump(), ", expected an object, true or false");
+}
+
+json to_object(AffineParams params) { return {{"group_size", params.group_size}, {"bits", params.bits}}; }
+
+}  // namespace
+
+QuantizationConfig QuantizationConfig::parse(const json& object, const std::string& where) {
+  if (!object.is_object())
+    fail(ErrorCode::format, where, ": quantization is ", object.dump(), ", expected an object");
+  QuantizationConfig config;
+  read_int(object, "bits", where);
+  read_int(object, "group_size", where);
+  config.defaults = read_params(object, {}, where + ": quantization");
+  std::map<std::string, std::string> seen;
+  for (const auto& [key, value] : object.items()) {
+    if (key == "bits" || key == "group_size" || key == "mode") continue;
+    const std::string at = where + ": quantization of '" + key + "'";
+    const auto [same, is_new] = seen.emplace(canonical_path(key), key);
+    if (!is_new) fail(ErrorCode::format, at, ": names the same module as '", same->second, "'");
+    config.modules.emplace(key, read_module(value, config.defaults, at));
+  }
+  return config;
+}
+
+std::optional<QuantizationConfig> QuantizationConfig::find(const json& config, const std::string& where) {
+  for (const char* key : {"quantization", "quantization_config"}) {
+    const auto found = config.find(key);
+    if (found == config.end() || found->is_null()) continue;
+    if (found->is_object() && found->contains("quant_method")) {
+      fail(ErrorCode::not_supported, where, ": quantization method ", (*found)["quant_method"].dump(),
+           " is not supported, expected MLX affine");
+    }
+    return parse(*found, where);
+  }
+  return std::nullopt;
+}
+
+json QuantizationConfig::to_json() const {
+  json object = to_object(defaults);
+  object["mode"] = "affine";
+  for (const auto& [path, stored] : modules) object[path] = stored ? to_object(*stored) : json(false);
+  return object;
+}
+
+const StoredAs* QuantizationConfig::find_module(const std::string& path) const {
+  const auto exact = modules.find(path);
+  if (exact != modules.end()) return &exact->second;
+  const std::string wanted = canonical_path(path);
+  for (const auto& [key, stored] : modules) {
+    if (canonical_path(key) == wanted) return &stored;
+  }
+  return nullptr;
+}
+
+void QuantizationConfig::check_keys(const std::vector<std::string>& paths, const std::string& where) const {
+  std::set<std::string> known;
+  for (const std::string& path : paths) known.insert(canonical_path(path));
+  for (const auto& [key, stored] : modules) {
+    if (!known.contains(canonical_path(key))) {
+      fail(ErrorCode::format, where, ": quantization names '", key, "', but the model has no such module");
+    }
+  }
+}
+
+std::string canonical_path(const std::string& path) {
+  const std::string part = "language_model.", model = "model.";
+  if (path.starts_with(part)) return path.substr(part.size());
+  if (path.starts_with(model + part)) return model + path.substr(model.size() + part.size());
+  return path;
+}
+
+}  // namespace mixtape

@@ -1,0 +1,40 @@
+// The `quantization` object of an MLX config.json: how each module of a model is stored.
+//   {"group_size": 64, "bits": 4, "mode": "affine", "<module path>": {"group_size": 32, "bits": 8} or false}
+// A module path is a tensor's name without ".weight".
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mixtape/ops/quantize/affine.h"
+
+namespace mixtape {
+
+// Codes of these parameters, or none: the module stays in float.
+using StoredAs = std::optional<AffineParams>;
+
+struct QuantizationConfig {
+  AffineParams defaults;
+  std::map<std::string, StoredAs> modules;  // what deviates from the defaults, by module path
+
+  // Throws format for anything malformed, not_supported for a mode other than affine. Messages begin with
+  // `where`.
+  static QuantizationConfig parse(const nlohmann::json& object, const std::string& where);
+  // From a whole config.json: its "quantization", or an MLX-style "quantization_config"; none for a float
+  // model. Throws not_supported, naming it, for another quantization method.
+  static std::optional<QuantizationConfig> find(const nlohmann::json& config, const std::string& where);
+  nlohmann::json to_json() const;
+
+  // The entry for `path`, also under the known renamings; null if there is none.
+  const StoredAs* find_module(const std::string& path) const;
+  // Throws format naming the first key that is none of `paths` under the known renamings.
+  void check_keys(const std::vector<std::string>& paths, const std::string& where) const;
+};
+
+// Paths that differ only in "language_model.", in front or behind "model.", name the same module.
+std::string canonical_path(const std::string& path);
+
+}  // namespace mixtape

@@ -1,0 +1,180 @@
+#include "mixtape/quant/quantization_plan.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mixtape/core/error.h"
+
+namespace mixtape {
+namespace {
+
+const std::string kEmbedding = "model.embed_tokens";
+const std::string kHead = "lm_head";
+constexpr AffineParams kRouterParams = {8, 64};
+
+// Orders tensors as the model runs: numbers by value, the output matrix last.
+std::string sort_key(const std::string& name) {
+  std::string key = name.starts_with(kHead) ? "~" : "";
+  for (std::size_t i = 0; i < name.size();) {
+    const std::size_t end = std::min(name.find_first_not_of("0123456789", i), name.size());
+    if (end > i) key.append(end - i < 8 ? 8 - (end - i) : 0, '0');
+    key += name.substr(i, std::max<std::size_t>(end - i, 1));
+    i = std::max(end, i + 1);
+  }
+  return key;
+}
+
+bool is_matrix(const std::string& path, const Shape& shape) {
+  return shape.rank() >= 2 && !path.ends_with("conv1d");
+}
+
+// The options' settings by canonical path, with those of a tied model's two ends made complete.
+class Settings {
+ public:
+  Settings(const QuantizationOptions& options, bool tied) {
+    options.params.check("quantization");
+    for (const auto& [path, stored] : options.modules) {
+      if (stored) stored->check("quantization of '" + path + "'");
+      const bool is_new = by_path_.emplace(canonical_path(path), stored).second;
+      require(is_new, "quantization of '", path, "' is asked for twice");
+    }
+    if (!tied) return;
+    if (const StoredAs* head = find(kHead)) by_path_.emplace(kEmbedding, *head);
+    if (const StoredAs* embedding = find(kEmbedding)) by_path_.emplace(kHead, *embedding);
+    unties_ = find(kHead) && *find(kHead) != *find(kEmbedding);
+    if (!unties_) by_path_.erase(kHead);
+  }
+  const StoredAs* find(const std::string& path) const {
+    const auto found = by_path_.find(canonical_path(path));
+    return found == by_path_.end() ? nullptr : &found->second;
+  }
+  bool unties() const { return unties_; }
+  const std::map<std::string, StoredAs>& all() const { return by_path_; }
+
+ private:
+  std::map<std::string, StoredAs> by_path_;
+  bool unties_ = false;
+};
+
+// The group size to use for rows of `cols` weights, or 0.
+std::int32_t fitting_group(std::int64_t cols, std::int32_t group_size, bool smaller) {
+  if (cols % group_size == 0) return group_size;
+  for (const std::int32_t group : {64, 32}) {
+    if (smaller && group < group_size && cols % group == 0) return group;
+  }
+  return 0;
+}
+
+// Decides how `module` is stored.
+void decide(PlannedModule& module, const Settings& settings, const QuantizationOptions& options) {
+  const StoredAs* asked = settings.find(module.path);
+  if (!is_matrix(module.path, module.shape)) {
+    require(!asked || !*asked, "quantization of '", module.path, "': has shape ", module.shape,
+            ", expected a matrix");
+    return;
+  }
+  if (asked && !*asked) {
+    module.reason = "asked to stay in float";
+    return;
+  }
+  if (!asked && is_router(module.path) && !options.quantize_routers) {
+    module.reason = "router";
+    return;
+  }
+  AffineParams params = asked ? **asked : is_router(module.path) ? kRouterParams : options.params;
+  if (asked) params.check_cols("quantization of '" + module.path + "'", module.shape.cols());
+  const std::int32_t group = fitting_group(module.shape.cols(), params.group_size, options.smaller_groups);
+  if (group == 0) {
+    module.reason = str("input size ", module.shape.cols(), " is not a multiple of ", params.group_size);
+    return;
+  }
+  params.group_size = group;
+  module.stored = params;
+}
+
+std::string path_of(const std::string& name) {
+  return name.substr(0, name.size() - std::string(".weight").size());
+}
+
+void refuse_quantized(const ModelSource& source) {
+  if (QuantizationConfig::find(source.config_json(), source.where())) {
+    fail(ErrorCode::not_supported, source.where(), ": is quantized already, expected a float model");
+  }
+}
+
+void list_tensors(const ModelSource& source, bool tied, bool untie, QuantizationPlan& plan) {
+  std::vector<std::string> names = source.names();
+  std::sort(names.begin(), names.end(),
+            [](const std::string& a, const std::string& b) { return sort_key(a) < sort_key(b); });
+  for (const std::string& name : names) {
+    if (tied && name == kHead + ".weight") continue;  // a copy of the embedding
+    if (!name.ends_with(".weight")) {
+      plan.others.push_back(name);
+      continue;
+    }
+    plan.modules.push_back({path_of(name), name, source.shape(name), std::nullopt, ""});
+  }
+  if (!untie) return;
+  const std::string embedding = kEmbedding + ".weight";
+  plan.modules.push_back({kHead, embedding, source.shape(embedding), std::nullopt, ""});
+}
+
+}  // namespace
+
+bool is_router(const std::string& path) {
+  return path.ends_with(".mlp.gate") || path.ends_with(".shared_expert_gate");
+}
+
+QuantizationPlan plan_quantization(const ModelSource& source, const QuantizationOptions& options) {
+  refuse_quantized(source);
+  const bool tied = source.config().tie_word_embeddings;
+  const Settings settings(options, tied);
+  QuantizationPlan plan;
+  plan.config.defaults = options.params;
+  plan.unties_embeddings = settings.unties();
+  list_tensors(source, tied, plan.unties_embeddings, plan);
+  for (const auto& [path, stored] : settings.all()) {
+    const bool known = std::any_of(plan.modules.begin(), plan.modules.end(),
+                                   [&](const PlannedModule& m) { return canonical_path(m.path) == path; });
+    require(known, "quantization of '", path, "': ", source.where(), " has no such module");
+  }
+  for (PlannedModule& module : plan.modules) {
+    decide(module, settings, options);
+    const bool is_float_matrix = !module.stored && !module.reason.empty();
+    if (is_float_matrix || (module.stored && *module.stored != options.params)) {
+      plan.config.modules.emplace(module.path, module.stored);
+    }
+  }
+  return plan;
+}
+
+std::vector<PlannedModule> QuantizationPlan::skipped() const {
+  std::vector<PlannedModule> list;
+  std::copy_if(modules.begin(), modules.end(), std::back_inserter(list),
+               [](const PlannedModule& m) { return !m.reason.empty(); });
+  return list;
+}
+
+const PlannedModule* QuantizationPlan::find(const std::string& path) const {
+  const auto found =
+      std::find_if(modules.begin(), modules.end(), [&](const PlannedModule& m) { return m.path == path; });
+  return found == modules.end() ? nullptr : &*found;
+}
+
+StorageSize storage_size(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
+  StorageSize size;
+  const auto value = static_cast<std::int64_t>(size_of(dtype));
+  for (const PlannedModule& m : plan.modules) {
+    const std::int64_t rows = m.shape.rows(), cols = m.shape.cols();
+    size.weights += m.shape.numel();
+    size.bytes += m.stored ? rows * (4 * m.stored->packed_cols(cols) + 2 * value * m.stored->groups(cols))
+                           : value * m.shape.numel();
+  }
+  for (const std::string& name : plan.others) {
+    size.weights += source.shape(name).numel();
+    size.bytes += value * source.shape(name).numel();
+  }
+  return size;
+}
+
+}  // namespace mixtape

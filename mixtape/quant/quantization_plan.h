@@ -1,0 +1,57 @@
+// Which modules of a model are quantized, and how: decided before anything is computed or written.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "mixtape/io/model_source.h"
+#include "mixtape/quant/quantization_config.h"
+
+namespace mixtape {
+
+struct QuantizationOptions {
+  AffineParams params = {};
+  // By module path, before any other rule. A tied model's "lm_head" and "model.embed_tokens" are one matrix:
+  // a setting for one counts for both, two different ones untie it.
+  std::map<std::string, StoredAs> modules = {};
+  bool quantize_routers = false;  // to 8 bits in groups of 64, instead of keeping them in float
+  bool smaller_groups = false;    // where the input size isn't a multiple of the group, try 64 and 32
+};
+
+struct PlannedModule {
+  std::string path;
+  std::string source;  // the tensor in the source: differs from path + ".weight" for an untied lm_head
+  Shape shape;         // of the weight [..., N, K]
+  StoredAs stored;
+  std::string reason;  // why a matrix stays in float; empty for vectors and quantized modules
+};
+
+struct QuantizationPlan {
+  QuantizationConfig config;
+  std::vector<PlannedModule> modules;  // everything called <path>.weight, in the order of writing
+  std::vector<std::string> others;     // names of other tensors (biases), in the order of writing
+  bool unties_embeddings = false;
+
+  std::vector<PlannedModule> skipped() const;  // matrices that stay in float
+  const PlannedModule* find(const std::string& path) const;
+};
+
+// Quantizes every matrix but routers, in groups along the last dimension; norms, convolutions and other
+// vectors stay in float. Throws invalid_argument for options that cannot hold: a module that isn't there or
+// isn't a matrix, a group that an explicitly named module's input size is no multiple of; not_supported for a
+// source that is quantized already.
+QuantizationPlan plan_quantization(const ModelSource& source, const QuantizationOptions& options);
+
+bool is_router(const std::string& path);
+
+// What the planned model takes in storage: scales, biases and float tensors in `dtype`.
+struct StorageSize {
+  std::int64_t bytes = 0;
+  std::int64_t weights = 0;  // logical: a code counts once, scales and biases not at all
+  double bits_per_weight() const { return 8.0 * static_cast<double>(bytes) / static_cast<double>(weights); }
+};
+StorageSize storage_size(const ModelSource& source, const QuantizationPlan& plan, DType dtype);
+
+}  // namespace mixtape

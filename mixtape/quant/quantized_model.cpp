@@ -1,0 +1,219 @@
+#include "mixtape/quant/quantized_model.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "mixtape/io/atomic_file.h"
+#include "mixtape/io/safetensors_writer.h"
+#include "mixtape/ops/quantize/quantize.h"
+
+namespace mixtape {
+namespace {
+
+using nlohmann::json;
+
+template <class T>
+std::vector<float> widened(const Buffer& b) {
+  const std::vector<T> values = b.to_vector<T>();
+  std::vector<float> out(values.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(values[i]);
+  return out;
+}
+
+std::vector<float> as_floats(const Buffer& b) {
+  if (b.dtype() == DType::bf16) return widened<bf16>(b);
+  if (b.dtype() == DType::f16) return widened<f16>(b);
+  return b.to_vector<float>();
+}
+
+template <class T>
+Buffer narrowed(const std::string& name, const Buffer& b) {
+  const std::vector<float> values = as_floats(b);
+  std::vector<T> out(values.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = T(values[i]);
+    const bool overflows = std::isfinite(values[i]) && !std::isfinite(static_cast<float>(out[i]));
+    require(!overflows, name, ": value ", values[i], " at position ", i, " overflows ", dtype_of<T>());
+  }
+  return Buffer::from(b.device(), b.shape(), out);
+}
+
+Buffer rounded_to(DType dtype, const std::string& name, const Buffer& b) {
+  if (b.dtype() == dtype) return b;
+  if (dtype == DType::bf16) return narrowed<bf16>(name, b);
+  if (dtype == DType::f16) return narrowed<f16>(name, b);
+  return narrowed<float>(name, b);
+}
+
+FileDType file_value_dtype(DType dtype) {
+  require(is_value(dtype), "quantized model: dtype is ", dtype, ", expected f32, bf16 or f16");
+  return file_dtype_of(dtype);
+}
+
+std::vector<TensorSpec> specs_of(const ModelSource& source, const QuantizationPlan& plan, FileDType dtype) {
+  std::vector<TensorSpec> specs;
+  for (const PlannedModule& m : plan.modules) {
+    if (m.stored) {
+      specs.push_back({m.path + ".weight", FileDType::U32, packed_shape(m.shape, *m.stored)});
+      specs.push_back({m.path + ".scales", dtype, scales_shape(m.shape, *m.stored)});
+      specs.push_back({m.path + ".biases", dtype, scales_shape(m.shape, *m.stored)});
+    } else {
+      specs.push_back({m.path + ".weight", dtype, m.shape});
+    }
+  }
+  for (const std::string& name : plan.others) specs.push_back({name, dtype, source.shape(name)});
+  return specs;
+}
+
+json written_config(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
+  json config = source.config_json();
+  if (plan.unties_embeddings) config["tie_word_embeddings"] = false;
+  const char* name = dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (config.contains(key)) config[key] = name;
+  }
+  return to_mlx_config(config, plan.config.to_json(), source.where());
+}
+
+void write_module(SafetensorsDirectoryWriter& writer, const PlannedModule& m, const TensorProvider& tensors,
+                  DType dtype) {
+  const QuantizedMatrix q = tensors.quantized(m);
+  require(q.format == *m.stored, m.path, ": got ", q.format.bits, " bits in groups of ", q.format.group_size,
+          ", the plan says ", m.stored->bits, " in groups of ", m.stored->group_size);
+  writer.write(m.path + ".weight", q.codes);
+  writer.write(m.path + ".scales", rounded_to(dtype, m.path + ".scales", q.scales));
+  writer.write(m.path + ".biases", rounded_to(dtype, m.path + ".biases", q.biases));
+}
+
+void write_tensors(const std::filesystem::path& directory, const ModelSource& source,
+                   const QuantizationPlan& plan, const TensorProvider& tensors, DType dtype) {
+  const auto dense = [&](const std::string& name, const std::string& from) {
+    const Buffer value =
+        tensors.dense ? tensors.dense(from) : source.load(from, source.stored_dtype(from), Device::cpu());
+    return rounded_to(dtype, name, value);
+  };
+  ShardOptions options;
+  options.total_parameters = storage_size(source, plan, dtype).weights;
+  SafetensorsDirectoryWriter writer(directory, specs_of(source, plan, file_value_dtype(dtype)), options);
+  for (const PlannedModule& m : plan.modules) {
+    if (m.stored) {
+      write_module(writer, m, tensors, dtype);
+    } else {
+      writer.write(m.path + ".weight", dense(m.path + ".weight", m.source));
+    }
+  }
+  for (const std::string& name : plan.others) writer.write(name, dense(name, name));
+  writer.commit();
+}
+
+}  // namespace
+
+QuantizedMatrix quantize_matrix(const std::string& name, const Buffer& w, AffineParams params,
+                                Rounding rounding, DType scale_dtype) {
+  params.check(name);
+  params.check_cols(name, w.shape().cols());
+  const Device& device = w.device();
+  const QuantizedMatrix q{device.alloc_uninitialized(DType::u32, packed_shape(w.shape(), params)),
+                          device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), params)),
+                          device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), params)), params};
+  CommandEncoder encoder(device);
+  try {
+    quantize_affine_forward(encoder, w, q.codes, q.scales, q.biases, params, rounding);
+    encoder.commit_and_wait();
+  } catch (const Error& error) {
+    fail(error.code(), name, ": ", error.what());
+  }
+  return q;
+}
+
+DType model_dtype(const ModelSource& source) {
+  const std::optional<DType> stated = source.config().dtype;
+  return stated ? *stated : source.stored_dtype("model.embed_tokens.weight");
+}
+
+void write_quantized_model(const std::filesystem::path& target, const ModelSource& source,
+                           const QuantizationPlan& plan, const TensorProvider& tensors, DType dtype) {
+  const json config = written_config(source, plan, dtype);
+  AtomicDirectory directory(target);
+  write_tensors(directory.path(), source, plan, tensors, dtype);
+  for (const auto& [name, contents] : source.extra_files()) write_file(directory.path() / name, contents);
+  write_file(directory.path() / "config.json", config.dump(4) + "\n");
+  directory.commit();
+}
+
+void write_rounded_model(const std::filesystem::path& target, const ModelSource& source,
+                         const QuantizationPlan& plan, Rounding rounding, DType dtype, const Device& device) {
+  const TensorProvider tensors{[&](const PlannedModule& m) {
+                                 const Buffer w =
+                                     source.load(m.source, source.stored_dtype(m.source), device);
+                                 return quantize_matrix(m.source, w, *m.stored, rounding, dtype);
+                               },
+                               nullptr};
+  write_quantized_model(target, source, plan, tensors, dtype);
+}
+
+QuantizedReader::QuantizedReader(const ModelSource& source)
+    : source_(source), config_(QuantizationConfig::find(source.config_json(), source.where())) {
+  if (!config_) return;
+  std::vector<std::string> paths;
+  for (const std::string& name : source.names()) {
+    if (name.ends_with(".weight")) paths.push_back(name.substr(0, name.rfind('.')));
+  }
+  // A tied model's head is the embedding: an entry for it is met by that.
+  if (source.config().tie_word_embeddings) paths.push_back("lm_head");
+  config_->check_keys(paths, source.where());
+}
+
+bool QuantizedReader::is_quantized(const std::string& path) const {
+  const bool has_scales = source_.has(path + ".scales");
+  const StoredAs* named = config_ ? config_->find_module(path) : nullptr;
+  if (!config_ || (named && !*named)) {
+    if (!has_scales) return false;
+    fail(ErrorCode::format, source_.where(), ": '", path,
+         "' has scales, but the config says that it is float");
+  }
+  if (named && !has_scales) {
+    fail(ErrorCode::format, source_.where(), ": tensor '", path,
+         ".scales' is missing, the config says that '", path, "' is quantized");
+  }
+  return has_scales;
+}
+
+AffineParams QuantizedReader::format(const std::string& path, const Shape& shape) const {
+  const std::string where = source_.where() + ": '" + path + "'";
+  const Shape codes = source_.shape(path + ".weight"), scales = source_.shape(path + ".scales");
+  const std::int64_t groups = scales.cols();
+  AffineParams found;
+  found.group_size = groups > 0 ? static_cast<std::int32_t>(shape.cols() / groups) : 0;
+  found.bits = bits_from_shapes(where, codes.cols(), groups, found.group_size);
+  const StoredAs* named = config_ ? config_->find_module(path) : nullptr;
+  if (named && *named && **named != found) {
+    fail(ErrorCode::format, where, ": has ", found.bits, " bits in groups of ", found.group_size,
+         " by its shapes, the config says ", (*named)->bits, " in groups of ", (*named)->group_size);
+  }
+  try {
+    found.check(where);
+    found.check_cols(where, shape.cols());
+  } catch (const Error& error) {
+    fail(ErrorCode::format, error.what());
+  }
+  const bool fits = source_.stored_dtype(path + ".weight") == DType::u32 &&
+                    codes == packed_shape(shape, found) && scales == scales_shape(shape, found) &&
+                    source_.shape(path + ".biases") == scales;
+  if (!fits) {
+    fail(ErrorCode::format, where, ": codes are ", source_.stored_dtype(path + ".weight"), codes, ", scales ",
+         scales, ", biases ", source_.shape(path + ".biases"), ", expected u32", packed_shape(shape, found),
+         " and ", scales_shape(shape, found));
+  }
+  return found;
+}
+
+QuantizedMatrix QuantizedReader::load(const std::string& path, const Shape& shape, DType scale_dtype,
+                                      const Device& device) const {
+  const AffineParams params = format(path, shape);
+  return {source_.load(path + ".weight", DType::u32, device),
+          source_.load(path + ".scales", scale_dtype, device),
+          source_.load(path + ".biases", scale_dtype, device), params};
+}
+
+}  // namespace mixtape

@@ -1,0 +1,69 @@
+// Quantized matrices, and directories of them that mlx-lm loads.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mixtape/io/model_source.h"
+#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/quant/quantization_config.h"
+#include "mixtape/quant/quantization_plan.h"
+#include "mixtape/runtime/buffer.h"
+
+namespace mixtape {
+
+// codes u32 [..., N, K*bits/32]; scales and biases [..., N, K/group_size], of one value dtype.
+struct QuantizedMatrix {
+  Buffer codes, scales, biases;
+  AffineParams format;
+};
+
+// Plain rounding of `w` [..., N, K]. Errors begin with `name` and name row and column.
+QuantizedMatrix quantize_matrix(const std::string& name, const Buffer& w, AffineParams params,
+                                Rounding rounding, DType scale_dtype);
+
+// Where the tensors of a written directory come from, asked for one by one in the order of writing.
+struct TensorProvider {
+  std::function<QuantizedMatrix(const PlannedModule&)> quantized;
+  std::function<Buffer(const std::string& tensor)> dense;  // null: loaded from the source
+};
+
+// The dtype of scales, biases and float tensors: what config.json says, else what the embedding is stored in.
+DType model_dtype(const ModelSource& source);
+
+// Writes weights, config.json and the source's tokenizer files; the directory appears whole or not at all,
+// and an existing one is refused. Scales, biases and float tensors are rounded to `dtype`. Throws
+// invalid_argument for a matrix that differs from the plan or a value that overflows `dtype`, naming the
+// tensor.
+void write_quantized_model(const std::filesystem::path& target, const ModelSource& source,
+                           const QuantizationPlan& plan, const TensorProvider& tensors, DType dtype);
+
+// The same with plain rounding, one matrix in memory at a time.
+void write_rounded_model(const std::filesystem::path& target, const ModelSource& source,
+                         const QuantizationPlan& plan, Rounding rounding, DType dtype, const Device& device);
+
+// The quantized modules of a model directory; none if its config says nothing of quantization. A module that
+// the config names is stored as it says; any other is quantized iff its scales are there, and then bits and
+// group size follow from its shapes.
+class QuantizedReader {
+ public:
+  // Throws format for a key of the config that matches no module. `source` must outlive the reader.
+  explicit QuantizedReader(const ModelSource& source);
+
+  // Throws format for a module whose config contradicts its tensors.
+  bool is_quantized(const std::string& path) const;
+  // `shape` is the weight's, [..., N, K]. Throws format naming the tensor, found and wanted, if the stored
+  // shapes or the config's bits and group size disagree with it.
+  AffineParams format(const std::string& path, const Shape& shape) const;
+  QuantizedMatrix load(const std::string& path, const Shape& shape, DType scale_dtype,
+                       const Device& device) const;
+
+ private:
+  const ModelSource& source_;
+  std::optional<QuantizationConfig> config_;
+};
+
+}  // namespace mixtape
