@@ -1,0 +1,15 @@
+#pragma once
+
+#include "mixtape/io/chat_template_cursor.h"
+#include "mixtape/io/chat_template_syntax.h"
+
+namespace mixtape::chat {
+
+// Reads one expression. Throws format, naming the line.
+ExpressionPtr parse_expression(Cursor& in);
+
+// One or more expressions; more than one, or a comma at the end, make a list. Without conditions `x if y`
+// ends after x, as in the head of a loop.
+ExpressionPtr parse_tuple(Cursor& in, bool with_conditions = true);
+
+}  // namespace mixtape::chat
