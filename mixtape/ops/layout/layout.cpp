@@ -1,0 +1,282 @@
+#include "mixtape/ops/layout/layout.h"
+
+#include <utility>
+
+#include "mixtape/ops/layout/layout_params.h"
+#include "mixtape/runtime/checks.h"
+
+namespace mixtape {
+namespace {
+
+void check_any(const char* op, const char* argument, const Buffer& found) {
+  require(found && found.shape().rank() >= 1 && found.shape().rank() <= kMaxAxes, op, ": ", argument, " is ",
+          found, ", expected rank 1 to ", kMaxAxes);
+}
+
+// A shape seen from one axis: [outer, size, inner].
+struct View {
+  std::int64_t outer = 1, size = 1, inner = 1;
+  View(const Shape& shape, std::int64_t axis) : size(shape[axis]) {
+    for (std::int64_t a = 0; a < axis; ++a) outer *= shape[a];
+    for (std::int64_t a = axis + 1; a < shape.rank(); ++a) inner *= shape[a];
+  }
+};
+
+std::string mover(const char* kernel, const Buffer& b, Accumulate accumulate) {
+  return accumulate == Accumulate::yes ? str(kernel, "_add_", b.dtype())
+                                       : str(kernel, "_", size_of(b.dtype()), "_bytes");
+}
+
+void encode_runs(CommandEncoder& encoder, const Buffer& from, const Buffer& to, const RunsParams& params,
+                 Accumulate accumulate) {
+  encoder.encode({.kernel = mover("layout_runs", to, accumulate),
+                  .params = params_bytes(params),
+                  .reads = {from},
+                  .writes = {to}});
+}
+
+// `part` lies in `whole` at `start` along the axis.
+std::int64_t check_part(const char* op, const char* part_name, const Buffer& part, const char* whole_name,
+                        const Buffer& whole, std::int64_t axis, std::int64_t start) {
+  check_any(op, whole_name, whole);
+  check_any(op, part_name, part);
+  const std::int64_t a = whole.shape().axis(axis, op);
+  const bool fits = part.shape().rank() == whole.shape().rank() && part.dtype() == whole.dtype() &&
+                    whole.shape().with(a, part.shape()[a]) == part.shape();
+  require(fits, op, ": ", part_name, " is ", part, ", expected a part of ", whole_name, " ", whole,
+          " along axis ", a);
+  require(start >= 0 && start <= whole.shape()[a] - part.shape()[a], op, ": [", start, ",",
+          start + part.shape()[a], ") is outside axis ", a, " of ", whole_name, " ", whole);
+  check_not_empty(op, part_name, part);
+  check_no_overlap(op, part_name, part, whole_name, whole);
+  return a;
+}
+
+RunsParams part_runs(const Buffer& part, const Buffer& whole, std::int64_t axis, std::int64_t start,
+                     bool is_whole_written) {
+  const View p(part.shape(), axis), w(whole.shape(), axis);
+  const std::int64_t length = p.size * p.inner, stride = w.size * w.inner, offset = start * w.inner;
+  if (is_whole_written) return {p.outer, length, 0, length, offset, stride};
+  return {p.outer, length, offset, stride, 0, length};
+}
+
+Axes checked_axes(const char* op, const Buffer& x, const Axes& axes) {
+  check_any(op, "x", x);
+  const auto rank = static_cast<std::size_t>(x.shape().rank());
+  require(axes.size() == rank, op, ": got ", axes.size(), " axes, expected ", rank, " for x ", x);
+  Axes order;
+  std::vector<bool> seen(rank, false);
+  for (const std::int64_t axis : axes) {
+    const std::int64_t a = x.shape().axis(axis, op);
+    require(!seen[static_cast<std::size_t>(a)], op, ": axis ", a, " is named twice");
+    seen[static_cast<std::size_t>(a)] = true;
+    order.push_back(a);
+  }
+  return order;
+}
+
+Shape permuted(const Shape& shape, const Axes& order) {
+  std::vector<std::int64_t> dims;
+  for (const std::int64_t a : order) dims.push_back(shape[a]);
+  return Shape(dims);
+}
+
+// Axes that stay neighbours become one, axes of size 1 go.
+PermuteParams merged_axes(const Shape& x, const Axes& order) {
+  std::vector<std::int64_t> strides(order.size(), 1);
+  for (std::size_t a = order.size() - 1; a > 0; --a) {
+    strides[a - 1] = strides[a] * x[static_cast<std::int64_t>(a)];
+  }
+  PermuteParams p{};
+  for (const std::int64_t a : order) {
+    const std::int64_t size = x[a], stride = strides[static_cast<std::size_t>(a)];
+    if (size == 1) continue;
+    if (p.rank > 0 && p.strides[p.rank - 1] == size * stride) {
+      p.dims[p.rank - 1] *= size;
+      p.strides[p.rank - 1] = stride;
+    } else {
+      p.dims[p.rank] = size;
+      p.strides[p.rank++] = stride;
+    }
+  }
+  if (p.rank == 0) p = {1, {1}, {1}};
+  return p;
+}
+
+void encode_permute(CommandEncoder& encoder, const char* op, const Buffer& x, const Axes& order,
+                    const char* y_name, const Buffer& y, Accumulate accumulate) {
+  check_not_empty(op, "x", x);
+  check_is(op, y_name, y, x.dtype(), permuted(x.shape(), order));
+  check_no_overlap(op, y_name, y, "its source", x);
+  encoder.encode({.kernel = mover("permute", y, accumulate),
+                  .params = params_bytes(merged_axes(x.shape(), order)),
+                  .reads = {x},
+                  .writes = {y}});
+}
+
+Axes inverse(const Axes& order) {
+  Axes back(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  }
+  return back;
+}
+
+std::int64_t check_repeat(const char* op, const char* x_name, const Buffer& x, std::int64_t axis,
+                          std::int64_t times) {
+  check_any(op, x_name, x);
+  require(times >= 1, op, ": times is ", times, ", expected 1 or more");
+  return x.shape().axis(axis, op);
+}
+
+}  // namespace
+
+void permute_forward(CommandEncoder& encoder, const Buffer& x, const Axes& axes, const Buffer& y) {
+  encode_permute(encoder, "permute", x, checked_axes("permute", x, axes), "y", y, Accumulate::no);
+}
+
+void permute_backward(CommandEncoder& encoder, const Axes& axes, const Buffer& dy, const Buffer& dx,
+                      Accumulate accumulate) {
+  const Axes back = inverse(checked_axes("permute_backward", dy, axes));
+  encode_permute(encoder, "permute_backward", dy, back, "dx", dx, accumulate);
+}
+
+void slice_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t start,
+                   const Buffer& y) {
+  const std::int64_t a = check_part("slice", "y", y, "x", x, axis, start);
+  encode_runs(encoder, x, y, part_runs(y, x, a, start, false), Accumulate::no);
+}
+
+void slice_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t start, const Buffer& dy,
+                    const Buffer& dx) {
+  const std::int64_t a = check_part("slice_backward", "dy", dy, "dx", dx, axis, start);
+  encode_runs(encoder, dy, dx, part_runs(dy, dx, a, start, true), Accumulate::yes);
+}
+
+void concat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t start,
+                    const Buffer& y) {
+  const std::int64_t a = check_part("concat", "x", x, "y", y, axis, start);
+  encode_runs(encoder, x, y, part_runs(x, y, a, start, true), Accumulate::no);
+}
+
+void concat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t start, const Buffer& dy,
+                     const Buffer& dx, Accumulate accumulate) {
+  const std::int64_t a = check_part("concat_backward", "dx", dx, "dy", dy, axis, start);
+  encode_runs(encoder, dy, dx, part_runs(dx, dy, a, start, false), accumulate);
+}
+
+// Copy t of all entries at once, for each t.
+void repeat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t times,
+                    const Buffer& y) {
+  const std::int64_t a = check_repeat("repeat", "x", x, axis, times);
+  check_not_empty("repeat", "x", x);
+  check_is("repeat", "y", y, x.dtype(), x.shape().with(a, x.shape()[a] * times));
+  check_no_overlap("repeat", "y", y, "x", x);
+  const View v(x.shape(), a);
+  for (std::int64_t t = 0; t < times; ++t) {
+    encode_runs(encoder, x, y, {v.outer * v.size, v.inner, 0, v.inner, t * v.inner, times * v.inner},
+                Accumulate::no);
+  }
+}
+
+void repeat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t times, const Buffer& dy,
+                     const Buffer& dx, Accumulate accumulate) {
+  const std::int64_t a = check_repeat("repeat_backward", "dx", dx, axis, times);
+  check_values("repeat_backward", "dx", dx);
+  check_not_empty("repeat_backward", "dx", dx);
+  check_is("repeat_backward", "dy", dy, dx.dtype(), dx.shape().with(a, dx.shape()[a] * times));
+  check_no_overlap("repeat_backward", "dx", dx, "dy", dy);
+  const View v(dx.shape(), a);
+  const RepeatParams params{v.outer * v.size, times, v.inner, static_cast<std::uint32_t>(accumulate)};
+  encoder.encode({.kernel = str("repeat_backward_", dx.dtype()),
+                  .params = params_bytes(params),
+                  .reads = {dy},
+                  .writes = {dx}});
+}
+
+Var permute(const Var& x, const Axes& axes) {
+  Tape& tape = common_tape("permute", {x});
+  const Axes order = checked_axes("permute", x.value(), axes);
+  const Shape shape = permuted(x.shape(), order);
+  if (shape.numel() == 0) return tape.record_empty("permute", {x}, x.dtype(), shape);
+  const Buffer y = tape.alloc(x.dtype(), shape);
+  permute_forward(tape.encoder(), x.value(), order, y);
+  return tape.record("permute", {x}, y, [order](Backward& b) {
+    const auto [dx, accumulate] = b.grad(0);
+    permute_backward(b.encoder(), order, b.dy(), dx, accumulate);
+  });
+}
+
+Var transpose(const Var& x) {
+  common_tape("transpose", {x});
+  const std::int64_t rank = x.shape().rank();
+  require(rank >= 2, "transpose: x is ", x.value(), ", expected rank 2 or more");
+  Axes axes;
+  for (std::int64_t a = 0; a < rank; ++a) axes.push_back(a);
+  std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
+  return permute(x, axes);
+}
+
+Var slice(const Var& x, std::int64_t axis, std::int64_t start, std::int64_t stop) {
+  Tape& tape = common_tape("slice", {x});
+  check_any("slice", "x", x.value());
+  const std::int64_t a = x.shape().axis(axis, "slice");
+  require(0 <= start && start <= stop && stop <= x.shape()[a], "slice: [", start, ",", stop,
+          ") is outside axis ", a, " of x ", x.value());
+  const Shape shape = x.shape().with(a, stop - start);
+  if (shape.numel() == 0) return tape.record_empty("slice", {x}, x.dtype(), shape);
+  const Buffer y = a == 0 ? x.value().slice(start, stop) : tape.alloc(x.dtype(), shape);
+  if (a > 0) slice_forward(tape.encoder(), x.value(), a, start, y);
+  return tape.record("slice", {x}, y, [a, start](Backward& b) {
+    slice_backward(b.encoder(), a, start, b.dy(), b.grad_for_partial(0));
+  });
+}
+
+Var concat(const std::vector<Var>& parts, std::int64_t axis) {
+  Tape& tape = common_tape("concat", parts);
+  const Var& first = parts.front();
+  check_any("concat", "part 0", first.value());
+  const std::int64_t a = first.shape().axis(axis, "concat");
+  std::vector<std::int64_t> starts;
+  std::int64_t size = 0;
+  for (const Var& part : parts) {
+    const bool fits = part.shape().rank() == first.shape().rank() && part.dtype() == first.dtype() &&
+                      part.shape().with(a, first.shape()[a]) == first.shape();
+    require(fits, "concat: part ", starts.size(), " is ", part.value(), ", expected ", first.value(),
+            " like part 0, but for axis ", a);
+    starts.push_back(size);
+    size += part.shape()[a];
+  }
+  const Shape shape = first.shape().with(a, size);
+  if (shape.numel() == 0) return tape.record_empty("concat", parts, first.dtype(), shape);
+  const Buffer y = tape.alloc(first.dtype(), shape);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].value().numel() > 0) concat_forward(tape.encoder(), parts[i].value(), a, starts[i], y);
+  }
+  return tape.record("concat", parts, y, [a, starts](Backward& b) {
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      const auto [dx, accumulate] = b.grad(i);
+      if (dx && dx.numel() > 0) concat_backward(b.encoder(), a, starts[i], b.dy(), dx, accumulate);
+    }
+  });
+}
+
+Var reshape(const Var& x, const Shape& shape) {
+  Tape& tape = common_tape("reshape", {x});
+  return tape.record("reshape", {x}, x.value().reshape(shape), [](Backward& b) { b.pass(0, b.dy()); });
+}
+
+Var repeat(const Var& x, std::int64_t axis, std::int64_t times) {
+  Tape& tape = common_tape("repeat", {x});
+  const std::int64_t a = check_repeat("repeat", "x", x.value(), axis, times);
+  const Shape shape = x.shape().with(a, x.shape()[a] * times);
+  if (shape.numel() == 0) return tape.record_empty("repeat", {x}, x.dtype(), shape);
+  const Buffer y = tape.alloc(x.dtype(), shape);
+  repeat_forward(tape.encoder(), x.value(), a, times, y);
+  return tape.record("repeat", {x}, y, [a, times](Backward& b) {
+    const auto [dx, accumulate] = b.grad(0);
+    repeat_backward(b.encoder(), a, times, b.dy(), dx, accumulate);
+  });
+}
+
+}  // namespace mixtape

@@ -1,0 +1,54 @@
+// Moving elements: no arithmetic, apart from the sums of gradients.
+//   permute    y[i_axes[0], i_axes[1], ...] = x[i_0, i_1, ...]       dx is dy permuted back
+//   transpose  permute of the last two axes
+//   slice      y = x[..., start:stop, ...]                           dx is dy in that part, 0 elsewhere
+//   concat     y = x0, x1, ... one after the other along an axis     each dx is its part of dy
+//   reshape    a view                                                dx is a view of dy
+//   repeat     every entry of an axis `times` times in a row         dx sums over the copies
+// Shapes: rank 1 to 8; axes count from the end where negative. A slice of the first axis is a view; all else
+// copies. Any dtype forward; gradients f32, bf16. A repeated entry's gradients are summed in f32 in order and
+// rounded once. Saved for backward: nothing. Deterministic, forward exact.
+// Errors: invalid_argument for an invalid axis, a range outside its axis, shapes, dtypes or devices that
+// disagree, or an empty dimension.
+#pragma once
+
+#include <vector>
+
+#include "mixtape/autograd/tape.h"
+#include "mixtape/runtime/command_encoder.h"
+
+namespace mixtape {
+
+using Axes = std::vector<std::int64_t>;
+
+// Axis i of y is axis axes[i] of x.
+void permute_forward(CommandEncoder& encoder, const Buffer& x, const Axes& axes, const Buffer& y);
+void permute_backward(CommandEncoder& encoder, const Axes& axes, const Buffer& dy, const Buffer& dx,
+                      Accumulate accumulate = Accumulate::no);
+
+// y's size along the axis says where the slice stops.
+void slice_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t start,
+                   const Buffer& y);
+// Adds dy to its part of dx.
+void slice_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t start, const Buffer& dy,
+                    const Buffer& dx);
+
+// Writes x into y at `start` along the axis; the rest of y stays.
+void concat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t start,
+                    const Buffer& y);
+void concat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t start, const Buffer& dy,
+                     const Buffer& dx, Accumulate accumulate = Accumulate::no);
+
+void repeat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t times,
+                    const Buffer& y);
+void repeat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t times, const Buffer& dy,
+                     const Buffer& dx, Accumulate accumulate = Accumulate::no);
+
+Var permute(const Var& x, const Axes& axes);
+Var transpose(const Var& x);
+Var slice(const Var& x, std::int64_t axis, std::int64_t start, std::int64_t stop);
+Var concat(const std::vector<Var>& parts, std::int64_t axis);
+Var reshape(const Var& x, const Shape& shape);
+Var repeat(const Var& x, std::int64_t axis, std::int64_t times);
+
+}  // namespace mixtape

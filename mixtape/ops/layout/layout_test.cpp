@@ -1,0 +1,258 @@
+#include "mixtape/ops/layout/layout.h"
+
+#include <climits>
+#include <numeric>
+
+#include "mixtape/ops/layout/layout_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using oracle::Moves;
+using testing::Doubles;
+using testing::OpCheck;
+using Floats = std::vector<float>;
+
+OpCheck move_check(const std::string& name, DType dtype, const Shape& x, const Moves& moves) {
+  OpCheck check;
+  check.name = str(name, " ", dtype, x);
+  check.inputs = {testing::random_tensor(dtype, x, 1)};
+  check.forward = [=](const auto& v) { return oracle::moved(v[0], moves); };
+  check.complex_forward = [=](const auto& v) { return oracle::moved(v[0], moves); };
+  check.backward = [=](const auto& v, const Doubles& dy) -> std::vector<Doubles> {
+    return {oracle::moved_back(v[0].size(), dy, moves)};
+  };
+  check.forward_bound = {0.0, 0.0};
+  check.backward_bound = {0.5, 0.0};
+  check.prove_oracle = x.numel() <= 600;
+  return check;
+}
+
+Shape permuted_shape(const Shape& x, const Axes& axes) {
+  std::vector<std::int64_t> dims;
+  for (const std::int64_t a : axes) dims.push_back(x[a]);
+  return Shape(dims);
+}
+
+TEST(Layout, PermuteMatchesOracle) {
+  const std::vector<std::pair<Shape, Axes>> cases = {{{5}, {0}},
+                                                     {{3, 4}, {1, 0}},
+                                                     {{3, 4}, {0, 1}},
+                                                     {{2, 3, 5, 4}, {0, 2, 1, 3}},
+                                                     {{2, 3, 4}, {2, 0, 1}},
+                                                     {{2, 3, 4}, {1, 2, 0}},
+                                                     {{2, 3, 4}, {2, 1, 0}},
+                                                     {{3, 1, 4, 1}, {3, 2, 1, 0}},
+                                                     {{2, 3, 2, 3, 2}, {4, 1, 3, 0, 2}},
+                                                     {{1, 1}, {1, 0}},
+                                                     {{2, 3, 4, 5}, {3, 1, 2, 0}}};
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const auto& [x, axes] : cases) {
+        OpCheck check = move_check("permute", dtype, x, oracle::permute(x, permuted_shape(x, axes), axes));
+        check.op = [axes = axes](const std::vector<Var>& v) { return permute(v[0], axes); };
+        check_op(device, check);
+      }
+      const Shape wide{2, 67, 1025};  // several tiles and chunks
+      OpCheck check = move_check("transpose", dtype, wide, oracle::permute(wide, {2, 1025, 67}, {0, 2, 1}));
+      check.op = [](const std::vector<Var>& v) { return transpose(v[0]); };
+      check_op(device, check);
+    }
+  }
+}
+
+TEST(Layout, SliceMatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Shape x{4, 5, 6};
+      for (const std::int64_t axis : {0, 1, 2, -1}) {
+        const std::int64_t a = axis < 0 ? axis + 3 : axis;
+        OpCheck check = move_check("slice", dtype, x, oracle::along_axis(x, x.with(a, 2), a, 1, 1));
+        check.op = [axis](const std::vector<Var>& v) { return slice(v[0], axis, 1, 3); };
+        check_op(device, check);
+      }
+    }
+  }
+}
+
+TEST(Layout, RepeatMatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Shape x{2, 3, 2, 5};
+      for (const std::int64_t axis : {0, 1, 2, 3}) {
+        for (const std::int64_t times : {1, 2, 4}) {
+          const Moves moves = oracle::along_axis(x, x.with(axis, x[axis] * times), axis, 0, times);
+          OpCheck check = move_check(str("repeat ", times), dtype, x, moves);
+          check.op = [=](const std::vector<Var>& v) { return repeat(v[0], axis, times); };
+          check.backward_bound = {0.51, 4.0 * 0x1p-24 * 16.0};
+          check_op(device, check);
+        }
+      }
+    }
+  }
+}
+
+// Query head h uses kv head h / times.
+TEST(Layout, RepeatKeepsCopiesTogether) {
+  Tape tape(Device::cpu());
+  const Var x = tape.constant(Buffer::from(tape.device(), {2, 1}, Floats{1, 2}));
+  EXPECT_EQ(repeat(x, 0, 2).value().to_vector<float>(), (Floats{1, 1, 2, 2}));
+}
+
+Doubles oracle_concat(const std::vector<Doubles>& parts, const std::vector<std::int64_t>& sizes,
+                      std::int64_t outer, std::int64_t inner) {
+  Doubles y;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      for (std::int64_t c = 0; c < sizes[i] * inner; ++c)
+        y.push_back(parts[i][static_cast<std::size_t>(o * sizes[i] * inner + c)]);
+    }
+  }
+  return y;
+}
+
+TEST(Layout, ConcatMatchesOracle) {
+  const std::vector<std::int64_t> sizes = {2, 1, 3};
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const std::int64_t axis : {0, 1, 2}) {
+        const Shape base{4, 3, 5};
+        OpCheck check;
+        check.name = str("concat ", dtype, " axis ", axis);
+        for (const std::int64_t n : sizes)
+          check.inputs.push_back(
+              testing::random_tensor(dtype, base.with(axis, n), static_cast<std::uint64_t>(n)));
+        check.op = [axis](const std::vector<Var>& v) { return concat(v, axis - 3); };
+        std::int64_t outer = 1, inner = 1;
+        for (std::int64_t a = 0; a < 3; ++a) (a < axis ? outer : inner) *= a == axis ? 1 : base[a];
+        check.forward = [=](const auto& v) { return oracle_concat(v, sizes, outer, inner); };
+        check.backward = [=](const auto& v, const Doubles& dy) {
+          std::vector<Doubles> dx(v.size());
+          std::size_t at = 0;
+          for (std::int64_t o = 0; o < outer; ++o) {
+            for (std::size_t i = 0; i < v.size(); ++i) {
+              for (std::int64_t c = 0; c < sizes[i] * inner; ++c) dx[i].push_back(dy[at++]);
+            }
+          }
+          return dx;
+        };
+        check.forward_bound = {0.0, 0.0};
+        check.backward_bound = {0.0, 0.0};
+        check_op(device, check);
+      }
+    }
+  }
+}
+
+TEST(Layout, C5_ConcatOffsetsAdvancePastInputsWithoutGradient) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::int64_t axis : {0, 1}) {
+      Tape tape(device);
+      const Var a = tape.constant(device.alloc(DType::f32, {2, 2}));
+      const Var b = tape.parameter(device.alloc(DType::f32, {2, 2}));
+      const Var y = concat({a, b, a}, axis);
+      Floats dy(12);
+      std::iota(dy.begin(), dy.end(), 0.0f);
+      tape.backward(y, Buffer::from(device, y.shape(), dy));
+      EXPECT_EQ(b.grad().to_vector<float>(), axis == 0 ? (Floats{4, 5, 6, 7}) : (Floats{2, 3, 8, 9}));
+    }
+  }
+}
+
+TEST(Layout, OneVarTwiceInAConcat) {
+  Tape tape(Device::cpu());
+  const Var x = tape.parameter(tape.device().alloc(DType::f32, {1, 2}));
+  tape.backward(concat({x, x}, 1), Buffer::from(tape.device(), {1, 4}, Floats{1, 2, 10, 20}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{11, 22}));
+}
+
+// The upstream gradient of a slice reaches one part; two slices add up.
+TEST(Layout, F2_SlicesOfOneInput) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::f32, {2, 4}));
+    const testing::Poison poison(device);
+    const Var y = concat({slice(x, 1, 2, 4), slice(x, 1, 1, 3)}, 1);
+    tape.backward(y, Buffer::from(device, {2, 4}, Floats{1, 2, 3, 4, 5, 6, 7, 8}));
+    EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 3, 5, 2, 0, 7, 13, 6}));
+  }
+}
+
+TEST(Layout, ReshapeAndFirstAxisSliceAreViews) {
+  Tape tape(Device::cpu());
+  const Var x = tape.parameter(tape.device().alloc(DType::f32, {4, 6}));
+  EXPECT_TRUE(overlap(reshape(x, {3, 8}).value(), x.value()));
+  EXPECT_TRUE(overlap(slice(x, 0, 1, 3).value(), x.value()));
+  const Buffer dy = tape.device().alloc(DType::f32, {3, 8});
+  tape.backward(reshape(x, {3, 8}), dy);
+  EXPECT_EQ(x.grad().shape(), (Shape{4, 6}));
+  EXPECT_TRUE(overlap(x.grad(), dy));
+}
+
+TEST(Layout, EveryDtypeMoves) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f16, DType::i32, DType::u32, DType::u16, DType::u8}) {
+      const testing::HostTensor x = testing::random_indices({3, 4}, 5, 100, dtype);
+      Tape tape(device);
+      const Var v = tape.constant(upload(device, x));
+      const Var y = concat({transpose(transpose(slice(v, 1, 0, 2))), slice(v, 1, 2, 4)}, 1);
+      tape.encoder().commit_and_wait();
+      EXPECT_EQ(testing::download(y.value()).values, x.values) << dtype;
+    }
+  }
+}
+
+TEST(Layout, EmptyParts) {
+  Tape tape(Device::cpu());
+  const Var x = tape.parameter(tape.device().alloc(DType::f32, {2, 3}));
+  const testing::Poison poison(tape.device());
+  const Var none = slice(x, 1, 1, 1);
+  EXPECT_EQ(none.shape(), (Shape{2, 0}));
+  EXPECT_EQ(transpose(none).shape(), (Shape{0, 2}));
+  EXPECT_EQ(repeat(none, 0, 3).shape(), (Shape{6, 0}));
+  tape.backward(concat({none, x}, 1), Buffer::from(tape.device(), {2, 3}, Floats{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{1, 2, 3, 4, 5, 6}));
+}
+
+TEST(Layout, C9_InvalidAxis) {
+  Tape tape(Device::cpu());
+  const Var x = tape.constant(tape.device().alloc(DType::f32, {2, 3, 4}));
+  const auto code = ErrorCode::invalid_argument;
+  for (const std::int64_t axis : {std::int64_t{-4}, std::int64_t{-100}, std::int64_t{3}, std::int64_t{100},
+                                  std::int64_t{INT64_MIN}, std::int64_t{INT64_MAX}}) {
+    const std::string text = str("invalid axis ", axis, ", expected -3 to 2 for shape [2,3,4]");
+    MIXTAPE_EXPECT_ERROR(slice(x, axis, 0, 1), code, "slice: " + text);
+    MIXTAPE_EXPECT_ERROR(concat({x, x}, axis), code, "concat: " + text);
+    MIXTAPE_EXPECT_ERROR(permute(x, {0, 1, axis}), code, "permute: " + text);
+    MIXTAPE_EXPECT_ERROR(repeat(x, axis, 2), code, "repeat: " + text);
+  }
+}
+
+TEST(Layout, RefusesBadArguments) {
+  const Device device = Device::cpu();
+  Tape tape(device);
+  CommandEncoder encoder(device);
+  const auto code = ErrorCode::invalid_argument;
+  const Var x = tape.constant(device.alloc(DType::f32, {2, 3, 4}));
+  MIXTAPE_EXPECT_ERROR(permute(x, {0, 1}), code, "got 2 axes, expected 3");
+  MIXTAPE_EXPECT_ERROR(permute(x, {0, 1, 1}), code, "axis 1 is named twice");
+  MIXTAPE_EXPECT_ERROR(permute(x, {0, 1, -2}), code, "axis 1 is named twice");
+  MIXTAPE_EXPECT_ERROR(slice(x, 1, 2, 4), code, "slice: [2,4) is outside axis 1 of x f32[2,3,4]");
+  MIXTAPE_EXPECT_ERROR(slice(x, 1, -1, 2), code, "[-1,2)");
+  MIXTAPE_EXPECT_ERROR(slice(x, 1, 2, 1), code, "[2,1)");
+  MIXTAPE_EXPECT_ERROR(reshape(x, {5, 5}), code, "reshape: f32[2,3,4] has 24 elements, expected 25");
+  MIXTAPE_EXPECT_ERROR(repeat(x, 1, 0), code, "times is 0");
+  MIXTAPE_EXPECT_ERROR(transpose(tape.constant(device.alloc(DType::f32, {3}))), code, "rank 2 or more");
+  MIXTAPE_EXPECT_ERROR(concat({}, 0), code, "concat: no inputs");
+  MIXTAPE_EXPECT_ERROR(concat({x, tape.constant(device.alloc(DType::f32, {2, 2, 3}))}, 1), code,
+                       "concat: part 1 is f32[2,2,3], expected f32[2,3,4] like part 0, but for axis 1");
+  MIXTAPE_EXPECT_ERROR(concat({x, tape.constant(device.alloc(DType::bf16, {2, 3, 4}))}, 1), code,
+                       "part 1 is bf16");
+  MIXTAPE_EXPECT_ERROR(permute_forward(encoder, x.value(), {0, 1, 2}, x.value()), code, "shares memory");
+  MIXTAPE_EXPECT_ERROR(slice_forward(encoder, x.value(), 1, 2, device.alloc(DType::f32, {2, 2, 4})), code,
+                       "[2,4) is outside axis 1");
+}
+
+}  // namespace
+}  // namespace mixtape
