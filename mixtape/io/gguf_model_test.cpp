@@ -349,6 +349,21 @@ TEST_F(GgufModel, WhatIsNotSupportedIsNamed) {
               HasSubstr("split"));
 }
 
+// Whatever a damaged byte does, it is found, or the file opens and can be read whole.
+TEST_F(GgufModel, DamagedBytesAreErrorsOrHarmless) {
+  const std::string whole = Model("qwen3moe").bytes();
+  constexpr int kMasks[] = {0x01, 0x80, 0xff};
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ kMasks[at % 3]);
+    try {
+      const auto model = open_gguf_model(directory_.write("x.gguf", damaged));
+      for (const std::string& name : model->names()) load(*model, name);
+    } catch (const Error&) {
+    }
+  }
+}
+
 TEST_F(GgufModel, TokenizerFilesComeAlong) {
   Model m("llama");
   m.set("tokenizer.ggml.model", &GgufBuilder::string, std::string("gpt2"));
