@@ -14,7 +14,8 @@ GradSlot::~GradSlot() {
     const std::shared_ptr<Record> record = std::move(pending.back());
     pending.pop_back();
     if (record.use_count() > 1) continue;
-    for (const auto& slot : record->slots) {
+    for (auto& input : record->slots) {  // one by one: an input may be named twice
+      const std::shared_ptr<GradSlot> slot = std::move(input);
       if (slot && slot.use_count() == 1 && slot->producer) pending.push_back(std::move(slot->producer));
     }
   }
