@@ -76,12 +76,14 @@ Bound forward_bound(Unary op, double max_x) {
     case Unary::scale:
     case Unary::sqrt:
       return {0.5, 0.0};
-    case Unary::exp:
     case Unary::rsqrt:
       return {1.0, 0.0};
+    case Unary::exp:
+      return {1.01, 0.0};
     case Unary::log:
-    case Unary::sigmoid:
       return {2.0, 0.0};
+    case Unary::sigmoid:
+      return {2.1, 0.0};
     case Unary::silu:
       return {3.0, 0.0};
     case Unary::tanh:

@@ -6,8 +6,9 @@
 //   reshape    a view                                                dx is a view of dy
 //   repeat     every entry of an axis `times` times in a row         dx sums over the copies
 // Shapes: rank 1 to 8; axes count from the end where negative. A slice of the first axis is a view; all else
-// copies. Any dtype forward; gradients f32, bf16. A repeated entry's gradients are summed in f32 in order and
-// rounded once. Saved for backward: nothing. Deterministic, forward exact.
+// copies. Any dtype forward; gradients f32, bf16.
+// Saved for backward: nothing. Deterministic; forward is exact, a repeated entry's gradients are summed in
+// f32 in order and rounded once.
 // Errors: invalid_argument for an invalid axis, a range outside its axis, shapes, dtypes or devices that
 // disagree, or an empty dimension.
 #pragma once
