@@ -1,0 +1,19 @@
+// One function per subcommand: adds its options to the app; its callback sets `status`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace mixtape::cli {
+
+// Exit statuses of the program.
+enum Status : int { ok = 0, failed = 1, usage = 2, not_improved = 3 };
+
+void add_quantize(CLI::App& app, int& status);
+void add_dwq(CLI::App& app, int& status);
+void add_eval(CLI::App& app, int& status);
+void add_generate(CLI::App& app, int& status);
+void add_train(CLI::App& app, int& status);
+void add_info(CLI::App& app, int& status);
+void add_doctor(CLI::App& app, int& status);
+
+}  // namespace mixtape::cli

@@ -1,0 +1,104 @@
+// mixtape eval: perplexity of a model, and its distance from a teacher.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/model_options.h"
+#include "cli/progress.h"
+#include "mixtape/calib/evaluate.h"
+#include "mixtape/io/atomic_file.h"
+
+namespace mixtape::cli {
+namespace {
+
+struct EvalOptions {
+  ModelOptions model;
+  std::string teacher;
+  std::vector<std::string> text_files;
+  std::int64_t length = 512;
+  std::int64_t max_tokens = 0;
+  std::int64_t batch_size = 4;
+  std::string json_file;
+};
+
+// Windows of `length` tokens, as perplexity is usually counted: length-1 predictions each, nothing in front but BOS
+// where the tokenizer adds one.
+std::vector<TokenRow> windows(const EvalOptions& o, const OpenedModel& opened) {
+  TextOptions text;
+  text.text_files = o.text_files;
+  text.length = o.length - 1;
+  text.max_tokens = o.max_tokens;
+  std::vector<TokenRow> rows = text.rows(opened, nullptr, nullptr);
+  require(!rows.empty(), "eval: the text has fewer than ", o.length, " tokens, expected one window or more");
+  return rows;
+}
+
+nlohmann::json to_json(const Evaluation& e) {
+  nlohmann::json json = {{"positions", e.positions}, {"mean_nll", e.mean_nll}, {"ppl", e.perplexity}};
+  if (!e.kl) return json;
+  json["ppl_teacher"] = e.teacher_perplexity;
+  json["top1"] = e.top1_agreement;
+  json["kl"] = {{"mean", e.kl->mean}, {"median", e.kl->median}, {"p95", e.kl->p95}, {"p99", e.kl->p99}, {"max", e.kl->max}};
+  return json;
+}
+
+void print(const Evaluation& e) {
+  fmt::print("positions        {}\n", e.positions);
+  fmt::print("mean nll         {:.5f}\n", e.mean_nll);
+  fmt::print("perplexity       {:.4f}\n", e.perplexity);
+  if (!e.kl) return;
+  fmt::print("teacher          {:.4f}\n", e.teacher_perplexity);
+  fmt::print("KL mean          {:.6f}\n", e.kl->mean);
+  fmt::print("KL median        {:.6f}\n", e.kl->median);
+  fmt::print("KL p95           {:.6f}\n", e.kl->p95);
+  fmt::print("KL p99           {:.6f}\n", e.kl->p99);
+  fmt::print("KL max           {:.6f}\n", e.kl->max);
+  fmt::print("same top 1       {:.2f} %\n", 100.0 * e.top1_agreement);
+}
+
+void run_eval(const EvalOptions& o) {
+  const OpenedModel opened = o.model.open();
+  const Device device = Device::open(o.model.device);
+  const std::vector<TokenRow> rows = windows(o, opened);
+  Tape tape(device);
+  const DType dtype = o.model.compute_dtype(opened.config);
+  const Parameters parameters = load_parameters(*opened.source, opened.config, dtype, device);
+  TapeWeights weights(tape, parameters, Trainable::nothing);
+  const CausalLm model(opened.config, weights, dtype);
+  Progress progress("evaluating", "tokens");
+  const auto on_progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
+  Evaluation result;
+  if (o.teacher.empty()) {
+    result = evaluate(model, nullptr, tape, rows, o.batch_size, on_progress);
+  } else {
+    const auto source = open_model(o.teacher);
+    const ModelConfig config = source->config();
+    require(config.vocab_size == opened.config.vocab_size, "eval: the teacher's vocabulary has ", config.vocab_size,
+            " tokens, expected ", opened.config.vocab_size);
+    const Parameters teacher_parameters = load_parameters(*source, config, dtype, device);
+    TapeWeights teacher_weights(tape, teacher_parameters, Trainable::nothing);
+    const CausalLm teacher(config, teacher_weights, dtype);
+    result = evaluate(model, &teacher, tape, rows, o.batch_size, on_progress);
+  }
+  print(result);
+  if (!o.json_file.empty()) write_file(o.json_file, to_json(result).dump(2) + "\n");
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("eval", "Perplexity of a model; with --teacher also KL and top-1 agreement.");
+  auto o = std::make_shared<EvalOptions>();
+  o->model.add(*command);
+  command->add_option("--teacher", o->teacher, "Compare with this model");
+  command->add_option("--text", o->text_files, "Text file; may be repeated")->required();
+  command->add_option("--length", o->length, "Tokens per window")->check(CLI::Range(2, 131072))->capture_default_str();
+  command->add_option("--max-tokens", o->max_tokens, "Use only the first tokens of the text, 0 for all")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--batch", o->batch_size, "Windows at a time")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--json", o->json_file, "Write the figures to this file");
+  command->callback([o] { run_eval(*o); });
+}
+
+}  // namespace mixtape::cli

@@ -1,0 +1,108 @@
+// mixtape generate: continues a prompt.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/model_options.h"
+#include "mixtape/calib/sample.h"
+#include "mixtape/io/chat_template.h"
+
+namespace mixtape::cli {
+namespace {
+
+struct GenerateOptions {
+  ModelOptions model;
+  std::string prompt;
+  bool chat = false;
+  std::int64_t count = 128;
+  std::int64_t samples = 1;
+  SampleOptions sample = {.temperature = 0.8, .top_p = 0.95, .seed = 0, .stop = {}};
+};
+
+TokenRow prompt_tokens(const GenerateOptions& o, const OpenedModel& opened) {
+  TokenRow ids;
+  if (o.chat) {
+    const auto chat_template = ChatTemplate::from_config(opened.source->tokenizer_config_json());
+    require(chat_template.has_value(), "--chat: the model has no chat template");
+    nlohmann::ordered_json message;
+    message["role"] = "user";
+    message["content"] = o.prompt;
+    ChatOptions options;
+    options.add_generation_prompt = true;
+    const std::string text = chat_template->render(nlohmann::ordered_json::array({message}), options);
+    ids = opened.tokenizer.encode(text, false);
+  } else {
+    ids = opened.tokenizer.encode(o.prompt, true);
+  }
+  if (ids.empty()) ids = {first_token(opened)};
+  return ids;
+}
+
+// Prints what is new since the last call: a token may end inside a character.
+class Printer {
+ public:
+  explicit Printer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void add(std::uint32_t id) {
+    ids_.push_back(id);
+    const std::string text = tokenizer_.decode(ids_, true);
+    if (text.size() <= shown_ || text.ends_with("\xef\xbf\xbd")) return;
+    fmt::print("{}", text.substr(shown_));
+    std::fflush(stdout);
+    shown_ = text.size();
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  TokenRow ids_;
+  std::size_t shown_ = 0;
+};
+
+void run_generate(const GenerateOptions& o) {
+  const OpenedModel opened = o.model.open();
+  const Device device = Device::open(o.model.device);
+  Tape tape(device);
+  const DType dtype = o.model.compute_dtype(opened.config);
+  const Parameters parameters = load_parameters(*opened.source, opened.config, dtype, device);
+  TapeWeights weights(tape, parameters, Trainable::nothing);
+  const CausalLm model(opened.config, weights, dtype);
+  SampleOptions options = o.sample;
+  for (const std::int64_t id : opened.config.eos_token_ids) options.stop.push_back(static_cast<std::uint32_t>(id));
+  const TokenRow prompt = prompt_tokens(o, opened);
+  check_ids(std::vector<TokenRow>{prompt}, opened.config.vocab_size);
+  if (o.samples == 1) {
+    Printer printer(opened.tokenizer);
+    for (const std::uint32_t id : prompt) printer.add(id);
+    sample(model, tape, {prompt}, o.count, options, [&](std::size_t, std::uint32_t id) { printer.add(id); });
+    fmt::print("\n");
+    return;
+  }
+  constexpr std::int64_t kBatch = 64;
+  for (std::int64_t done = 0; done < o.samples; done += kBatch) {
+    const auto rows = static_cast<std::size_t>(std::min(kBatch, o.samples - done));
+    for (const TokenRow& row : sample(model, tape, std::vector<TokenRow>(rows, prompt), o.count, options)) {
+      fmt::print("{}\n", opened.tokenizer.decode(row, true));
+    }
+    ++options.seed;
+  }
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("generate", "Continues a prompt.");
+  auto o = std::make_shared<GenerateOptions>();
+  o->model.add(*command);
+  command->add_option("--prompt", o->prompt, "Text to continue");
+  command->add_flag("--chat", o->chat, "Put the prompt into the model's chat template");
+  command->add_option("--count", o->count, "Tokens at most")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--samples", o->samples, "How many texts")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--temperature", o->sample.temperature, "0 takes the most probable token")
+      ->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--top-p", o->sample.top_p, "Keep the most probable tokens up to this probability")
+      ->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  command->add_option("--seed", o->sample.seed, "Seed of the draws")->capture_default_str();
+  command->callback([o] { run_generate(*o); });
+}
+
+}  // namespace mixtape::cli

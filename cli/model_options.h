@@ -1,0 +1,66 @@
+// Options that several subcommands share: the model, the device, the text.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mixtape/calib/data.h"
+#include "mixtape/io/model_source.h"
+#include "mixtape/io/tokenizer.h"
+#include "mixtape/nn/causal_lm.h"
+
+namespace mixtape::cli {
+
+// A model on disk, opened and checked; weights are loaded later.
+struct OpenedModel {
+  std::unique_ptr<ModelSource> source;
+  ModelConfig config;
+  Tokenizer tokenizer;
+};
+
+struct ModelOptions {
+  std::string path;
+  std::string device = "auto";
+  std::string dtype = "auto";
+
+  void add(CLI::App& command);
+  OpenedModel open() const;
+  // The activations' type: bf16 for 16-bit models, f32 for f32 ones, or as asked for.
+  DType compute_dtype(const ModelConfig& config) const;
+};
+
+struct TextOptions {
+  std::vector<std::string> text_files;
+  std::vector<std::string> chat_files;
+  std::string data;  // "self" or empty
+  std::int64_t length = 512;
+  std::int64_t train_rows = 0;
+  std::int64_t validation_rows = 16;
+  std::int64_t report_rows = 32;
+  std::int64_t self_rows = 192;
+  std::int64_t max_tokens = 0;  // of the text files; 0: all
+  std::uint64_t seed = 0;
+
+  void add(CLI::App& command);
+  // Rows from files; for "self" from `model`, which is asked only then. Throws where no text was named.
+  std::vector<TokenRow> rows(const OpenedModel& opened, const CausalLm* model, Tape* tape) const;
+  std::string describe() const;
+};
+
+// Tokens that begin a row of this model: BOS where its tokenizer adds one.
+std::vector<std::uint32_t> row_prefix(const Tokenizer& tokenizer);
+
+// The token that begins a text: BOS, else EOS, else token 0.
+std::uint32_t first_token(const OpenedModel& opened);
+
+// "12 rows, 6144 tokens"
+std::string count_text(std::span<const TokenRow> rows);
+
+// Set by Ctrl-C after watch_interrupts(); a second Ctrl-C ends the program at once.
+void watch_interrupts();
+bool interrupted();
+
+}  // namespace mixtape::cli

@@ -1,0 +1,82 @@
+#include "mixtape/calib/data.h"
+
+#include <algorithm>
+
+#include "mixtape/core/random.h"
+
+namespace mixtape {
+
+std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream, const std::vector<std::uint32_t>& prefix,
+                               std::int64_t length) {
+  const std::int64_t fresh = length + 1 - static_cast<std::int64_t>(prefix.size());
+  require(fresh > 0, "rows: length is ", length, ", expected at least ", prefix.size());
+  std::vector<TokenRow> rows;
+  const auto step = static_cast<std::size_t>(fresh);
+  for (std::size_t begin = 0; begin + step <= stream.size(); begin += step) {
+    TokenRow row = prefix;
+    row.insert(row.end(), stream.begin() + static_cast<std::ptrdiff_t>(begin),
+               stream.begin() + static_cast<std::ptrdiff_t>(begin + step));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+CalibrationData split_rows(std::vector<TokenRow> rows, std::int64_t train, std::int64_t validation,
+                           std::int64_t report, std::uint64_t seed) {
+  const auto found = static_cast<std::int64_t>(rows.size());
+  require(found > validation + report, "data: found ", found, " rows of text, expected at least ",
+          validation + report + 1, " (", report, " for the report, ", validation, " for validation, 1 for training)");
+  const std::vector<std::uint64_t> order = permutation(seed, static_cast<std::uint64_t>(found));
+  auto take = [&, next = std::size_t{0}](std::int64_t count) mutable {
+    std::vector<TokenRow> part;
+    for (; count > 0; --count) part.push_back(std::move(rows[order[next++]]));
+    return part;
+  };
+  CalibrationData data;
+  data.report = take(report);
+  data.validation = take(validation);
+  const std::int64_t left = found - report - validation;
+  data.train = take(train == 0 ? left : std::min(train, left));
+  return data;
+}
+
+std::int64_t count_positions(std::span<const TokenRow> rows) {
+  std::int64_t count = 0;
+  for (const TokenRow& row : rows) count += std::max<std::int64_t>(0, static_cast<std::int64_t>(row.size()) - 1);
+  return count;
+}
+
+Batch make_batch(const Device& device, std::span<const TokenRow> rows) {
+  std::size_t length = 0;
+  for (const TokenRow& row : rows) length = std::max(length, row.size());
+  require(length > 1, "batch: the longest row has ", length, " tokens, expected 2 or more");
+  const std::size_t columns = length - 1;
+  std::vector<std::uint32_t> ids(rows.size() * columns), targets(rows.size() * columns);
+  Batch batch;
+  batch.weights.resize(rows.size() * columns);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (std::size_t i = 0; i + 1 < rows[r].size(); ++i) {
+      ids[r * columns + i] = rows[r][i];
+      targets[r * columns + i] = rows[r][i + 1];
+      batch.weights[r * columns + i] = 1.0f;
+      batch.total_weight += 1.0;
+    }
+  }
+  const auto b = static_cast<std::int64_t>(rows.size()), s = static_cast<std::int64_t>(columns);
+  batch.ids = Buffer::from(device, {b, s}, ids);
+  batch.targets = Buffer::from(device, {b * s}, targets);
+  return batch;
+}
+
+void check_ids(std::span<const TokenRow> rows, std::int64_t vocab_size) {
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (std::size_t i = 0; i < rows[r].size(); ++i) {
+      if (static_cast<std::int64_t>(rows[r][i]) >= vocab_size) {
+        fail(ErrorCode::index_out_of_range, "data: row ", r, ", position ", i, " is token ", rows[r][i],
+             ", expected an id below the model's ", vocab_size);
+      }
+    }
+  }
+}
+
+}  // namespace mixtape

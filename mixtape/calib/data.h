@@ -1,0 +1,44 @@
+// Token rows for calibration, validation and report, and batches of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "mixtape/runtime/buffer.h"
+
+namespace mixtape {
+
+// One sequence. Position i predicts token i+1, so a row of n tokens has n-1 positions.
+using TokenRow = std::vector<std::uint32_t>;
+
+// Cuts a stream into rows of length+1 tokens, each begun by `prefix` tokens (BOS, or none); a last incomplete row
+// is dropped. No token of the stream is in two rows.
+std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream, const std::vector<std::uint32_t>& prefix,
+                               std::int64_t length);
+
+struct CalibrationData {
+  std::vector<TokenRow> train, validation, report;
+};
+
+// Shuffles by seed, then takes `report` rows, `validation` rows, and of the rest at most `train` (0: all).
+// Throws invalid_argument if no row would be left for training, with the rows found and wanted.
+CalibrationData split_rows(std::vector<TokenRow> rows, std::int64_t train, std::int64_t validation,
+                           std::int64_t report, std::uint64_t seed);
+
+std::int64_t count_positions(std::span<const TokenRow> rows);
+
+struct Batch {
+  Buffer ids;                  // u32 [B, S], padded with 0
+  Buffer targets;              // u32 [B*S]
+  std::vector<float> weights;  // [B*S]: 1 where the position has a target, 0 in the padding
+  double total_weight = 0.0;
+};
+
+// Rows padded to the longest one.
+Batch make_batch(const Device& device, std::span<const TokenRow> rows);
+
+// Throws index_out_of_range naming row, position and id if one is not below vocab_size.
+void check_ids(std::span<const TokenRow> rows, std::int64_t vocab_size);
+
+}  // namespace mixtape

@@ -1,0 +1,163 @@
+// Codes, distillation losses, and the gradient of every scale and bias, against an independent PyTorch program.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <regex>
+
+#include "mixtape/calib/loss_signal.h"
+#include "mixtape/calib/student.h"
+#include "mixtape/io/safetensors.h"
+#include "mixtape/nn/causal_lm.h"
+
+namespace mixtape {
+namespace {
+
+const std::string kData = "tests/data/parity/";
+
+std::vector<float> floats(const TensorView& view) {
+  std::vector<float> values(static_cast<std::size_t>(view.shape.numel()));
+  std::memcpy(values.data(), view.bytes.data(), view.bytes.size());
+  return values;
+}
+
+// Calls fn with the checkpoint's name of each part of a stacked tensor, or with the name itself, and the part's number.
+template <class Fn>
+void for_each_part(const std::string& path, std::int64_t experts, const Fn& fn) {
+  static const std::regex stacked("(.*)\\.mlp\\.switch_mlp\\.(.*)");
+  std::smatch match;
+  if (!std::regex_match(path, match, stacked)) return fn(path, 0, 1);
+  for (std::int64_t e = 0; e < experts; ++e) fn(str(match[1].str(), ".mlp.experts.", e, ".", match[2].str()), e, experts);
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0.0, norm = 0.0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  if (norm == 0.0) return difference == 0.0 ? 0.0 : HUGE_VAL;
+  return std::sqrt(difference / norm);
+}
+
+class DwqParity : public ::testing::TestWithParam<std::string> {
+ protected:
+  DwqParity()
+      : source_(open_model(kData + GetParam())),
+        config_(source_->config()),
+        expected_(SafetensorsFile::open(kData + "dwq_" + GetParam() + "/expected.safetensors")),
+        tape_(Device::cpu()),
+        teacher_(load_parameters(*source_, config_, DType::f32, tape_.device())),
+        student_(quantize_parameters(*source_, teacher_, plan_quantization(*source_, {.params = {4, 32}}), Rounding::gpu,
+                                     tape_.device())) {}
+
+  // Rows of ids whose last position has no target.
+  Batch batch() const {
+    const TensorView& view = expected_.at("input_ids");
+    const std::int64_t rows = view.shape[0], cols = view.shape[1];
+    std::vector<std::uint32_t> ids;
+    Batch batch;
+    for (std::int64_t i = 0; i < rows * cols; ++i) {
+      std::int64_t id = 0;
+      std::memcpy(&id, view.bytes.data() + 8 * i, 8);
+      ids.push_back(static_cast<std::uint32_t>(id));
+      batch.weights.push_back(i % cols == cols - 1 ? 0.0f : 1.0f);
+      batch.total_weight += batch.weights.back() > 0.0f ? 1.0 : 0.0;
+    }
+    batch.ids = Buffer::from(Device::cpu(), {rows, cols}, ids);
+    return batch;
+  }
+
+  // Mean loss; gradients are left in `weights`.
+  double loss_and_gradients(TapeWeights& weights, const KlOptions& options) {
+    TapeWeights teacher_weights(tape_, teacher_, Trainable::nothing);
+    const CausalLm teacher(config_, teacher_weights, DType::f32), student(config_, weights, DType::f32);
+    LiveTeacher signal(teacher, tape_, options);
+    const Batch b = batch();
+    signal.start_batch(b, {});
+    const Var hidden = student.hidden(b.ids);
+    logits_ = student.logits(hidden);
+    const Var loss = signal.loss(logits_, 0, b.ids.numel());
+    std::vector<float> upstream = b.weights;
+    for (float& w : upstream) w = static_cast<float>(w / b.total_weight);
+    tape_.backward(loss, Buffer::from(tape_.device(), loss.shape(), upstream));
+    tape_.encoder().commit_and_wait();
+    const std::vector<float> values = loss.value().to_vector<float>();
+    double sum = 0.0;
+    for (std::size_t i = 0; i < values.size(); ++i) sum += static_cast<double>(values[i] * b.weights[i]);
+    return sum / b.total_weight;
+  }
+
+  void expect_gradients(const TapeWeights& weights, const std::string& prefix) {
+    EXPECT_EQ(weights.trainable().size(), 2 * student_.quantized.size());
+    for (const NamedVar& v : weights.trainable()) {
+      const auto dot = v.name.rfind('.');
+      const std::vector<float> all = v.var.grad().to_vector<float>();
+      for_each_part(v.name.substr(0, dot), config_.num_experts, [&](const std::string& path, std::int64_t e, std::int64_t n) {
+        const auto size = static_cast<std::ptrdiff_t>(all.size()) / n;
+        const std::vector<float> part(all.begin() + e * size, all.begin() + (e + 1) * size);
+        EXPECT_LE(distance(part, floats(expected_.at(prefix + path + v.name.substr(dot)))), 1e-3) << path;
+      });
+    }
+  }
+
+  double expected_loss(const std::string& name) const { return static_cast<double>(floats(expected_.at(name))[0]); }
+
+  std::unique_ptr<ModelSource> source_;
+  ModelConfig config_;
+  SafetensorsFile expected_;
+  Tape tape_;
+  Parameters teacher_, student_;
+  Var logits_;
+};
+
+TEST_P(DwqParity, CodesScalesAndBiasesAreEqual) {
+  std::size_t parts = 0;
+  for (const auto& [module, q] : student_.quantized) {
+    const QuantizedMatrix& matrix = q;
+    for_each_part(module, config_.num_experts, [&](const std::string& path, std::int64_t e, std::int64_t n) {
+      ++parts;
+      for (const auto& [suffix, buffer] :
+           {std::pair(".weight", matrix.codes), std::pair(".scales", matrix.scales), std::pair(".biases", matrix.biases)}) {
+        const TensorView& wanted = expected_.at(path + suffix);
+        std::vector<std::byte> bytes(buffer.bytes());
+        buffer.read_bytes(bytes.data());
+        const std::size_t size = bytes.size() / static_cast<std::size_t>(n);
+        ASSERT_EQ(size, wanted.bytes.size()) << path << suffix;
+        EXPECT_EQ(std::memcmp(bytes.data() + static_cast<std::size_t>(e) * size, wanted.bytes.data(), size), 0)
+            << path << suffix;
+      }
+    });
+  }
+  std::size_t stored = 0;
+  for (const auto& [name, view] : expected_.tensors()) stored += name.ends_with(".biases") && !name.starts_with("grad");
+  EXPECT_EQ(parts, stored);
+}
+
+TEST_P(DwqParity, FullVocabulary) {
+  TapeWeights weights(tape_, student_, Trainable::quantization);
+  const double loss = loss_and_gradients(weights, {.temperature = 2.0f});
+  EXPECT_NEAR(loss, expected_loss("kl_full"), 1e-4 * expected_loss("kl_full"));
+  EXPECT_LE(distance(logits_.value().to_vector<float>(), floats(expected_.at("student_logits"))), 1e-4);
+  expect_gradients(weights, "grad_full.");
+}
+
+TEST_P(DwqParity, Top64Renormalised) {
+  TapeWeights weights(tape_, student_, Trainable::quantization);
+  const double loss = loss_and_gradients(weights, {.temperature = 2.0f, .top_k = 64});
+  EXPECT_NEAR(loss, expected_loss("kl_top64"), 1e-4 * expected_loss("kl_top64"));
+}
+
+TEST_P(DwqParity, Top64WithRest) {
+  TapeWeights weights(tape_, student_, Trainable::quantization);
+  const double loss = loss_and_gradients(weights, {.temperature = 2.0f, .top_k = 64, .rest_bucket = true});
+  EXPECT_NEAR(loss, expected_loss("kl_top64_rest"), 1e-4 * expected_loss("kl_top64_rest"));
+  expect_gradients(weights, "grad_rest.");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DwqParity, ::testing::Values("llama", "qwen3", "qwen3_moe"),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace mixtape

@@ -1,0 +1,46 @@
+#include "mixtape/calib/float_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "mixtape/autograd/tape.h"
+#include "mixtape/io/atomic_file.h"
+#include "mixtape/io/json_file.h"
+#include "mixtape/io/safetensors_writer.h"
+#include "mixtape/ops/elementwise/cast.h"
+
+namespace mixtape {
+namespace {
+
+Buffer rounded(const Buffer& value, DType dtype) {
+  if (value.dtype() == dtype) return value;
+  Tape tape(value.device());
+  const Buffer result = cast(tape.constant(value), dtype).value();
+  tape.encoder().commit_and_wait();
+  return result;
+}
+
+void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+    if (std::filesystem::exists(from / file)) write_file(to / file, read_text(from / file));
+  }
+}
+
+}  // namespace
+
+void write_float_model(const std::filesystem::path& target, const nlohmann::json& config_json,
+                       const std::filesystem::path& tokenizer, const ModelConfig& config, const Parameters& parameters) {
+  const DType dtype = config.dtype.value_or(DType::f32);
+  AtomicDirectory output(target);
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, value] : parameters.dense) {
+    specs.push_back({name, dtype == DType::f32 ? FileDType::F32 : FileDType::BF16, value.shape()});
+  }
+  SafetensorsDirectoryWriter writer(output.path(), specs);
+  for (const auto& [name, value] : parameters.dense) writer.write(name, rounded(value, dtype));
+  writer.commit();
+  write_file(output.path() / "config.json", config_json.dump(2) + "\n");
+  copy_tokenizer(tokenizer, output.path());
+  output.commit();
+}
+
+}  // namespace mixtape

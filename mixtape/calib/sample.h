@@ -1,0 +1,33 @@
+// Text from a model, token by token.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "mixtape/calib/data.h"
+#include "mixtape/nn/causal_lm.h"
+
+namespace mixtape {
+
+struct SampleOptions {
+  double temperature = 1.0;  // 0: the most probable token
+  double top_p = 1.0;        // keeps the most probable tokens that together reach this probability
+  std::uint64_t seed = 0;
+  std::vector<std::uint32_t> stop;  // a row that drew one of these gets no further tokens; empty: never
+};
+
+// Continues each prompt (all of one length) by up to `count` tokens. The draw depends on seed, row and position
+// alone. on_token(row, id) is called in order, row by row for each position.
+std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vector<TokenRow>& prompts,
+                             std::int64_t count, const SampleOptions& options,
+                             const std::function<void(std::size_t row, std::uint32_t id)>& on_token = {});
+
+// The index that a draw u in [0, 1) picks from softmax(logits / temperature), cut at top_p.
+std::uint32_t pick(const float* logits, std::int64_t count, const SampleOptions& options, double u);
+
+// `rows` rows of length+1 tokens from the model itself, each begun by `begin`, `batch` at a time.
+std::vector<TokenRow> sample_rows(const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows,
+                                  std::int64_t length, std::int64_t batch, std::uint64_t seed,
+                                  const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+
+}  // namespace mixtape

@@ -1,0 +1,27 @@
+// The tensors of one model as buffers: what is trained, evaluated and written.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "mixtape/io/model_config.h"
+#include "mixtape/io/model_source.h"
+#include "mixtape/quant/quantized_model.h"
+#include "mixtape/runtime/buffer.h"
+
+namespace mixtape {
+
+// Copies share their buffers.
+struct Parameters {
+  std::map<std::string, Buffer> dense;               // by tensor name
+  std::map<std::string, QuantizedMatrix> quantized;  // by module path
+
+  std::size_t bytes() const;
+};
+
+// All tensors of the model, float ones in `dtype`; a quantized directory gives quantized matrices, whose scales and
+// biases are in `dtype` too. Throws format for a tensor that the source lacks or whose shape differs, naming file,
+// tensor, found and wanted.
+Parameters load_parameters(const ModelSource& source, const ModelConfig& config, DType dtype, const Device& device);
+
+}  // namespace mixtape

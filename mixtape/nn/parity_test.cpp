@@ -1,0 +1,117 @@
+// Logits, loss and every parameter's gradient against Hugging Face transformers, on random small models.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <regex>
+
+#include "mixtape/io/safetensors.h"
+#include "mixtape/nn/causal_lm.h"
+#include "mixtape/ops/cross_entropy/cross_entropy.h"
+#include "mixtape/ops/kl_div/kl_div.h"
+#include "mixtape/ops/layout/layout.h"
+#include "mixtape/ops/reduce/reduce.h"
+
+namespace mixtape {
+namespace {
+
+const std::string kData = "tests/data/parity/";
+
+std::vector<double> values_of(const TensorView& view) {
+  std::vector<double> values(static_cast<std::size_t>(view.shape.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    float v = 0.0f;
+    std::memcpy(&v, view.bytes.data() + 4 * i, 4);
+    values[i] = static_cast<double>(v);
+  }
+  return values;
+}
+
+std::vector<double> values_of(const Buffer& b) {
+  const std::vector<float> v = b.to_vector<float>();
+  return {v.begin(), v.end()};
+}
+
+// ||a - b|| / ||b||; exactly 0 is wanted where b is 0.
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0.0, norm = 0.0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  if (norm == 0.0) return difference == 0.0 ? 0.0 : HUGE_VAL;
+  return std::sqrt(difference / norm);
+}
+
+// input_ids [2,17] without the last column, and the column after each.
+struct Ids {
+  Buffer all, inputs, targets;
+};
+
+Ids read_ids(const TensorView& view, const Device& device) {
+  const std::int64_t rows = view.shape[0], cols = view.shape[1];
+  std::vector<std::uint32_t> all, targets;
+  for (std::int64_t i = 0; i < rows * cols; ++i) {
+    std::int64_t id = 0;
+    std::memcpy(&id, view.bytes.data() + 8 * i, 8);
+    all.push_back(static_cast<std::uint32_t>(id));
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 1; c < cols; ++c) targets.push_back(all[static_cast<std::size_t>(r * cols + c)]);
+  }
+  return {Buffer::from(device, view.shape, all), Buffer(), Buffer::from(device, {rows * (cols - 1)}, targets)};
+}
+
+// The gradient that the file holds for one of our tensors: experts are stored one by one.
+std::vector<double> expected_gradient(const SafetensorsFile& file, const std::string& prefix, const std::string& name) {
+  static const std::regex stacked("(.*)\\.mlp\\.switch_mlp\\.(gate_proj|up_proj|down_proj)\\.(.*)");
+  std::smatch match;
+  if (!std::regex_match(name, match, stacked)) return values_of(file.at(prefix + name));
+  std::vector<double> all;
+  for (int e = 0;; ++e) {
+    const std::string one = str(prefix, match[1].str(), ".mlp.experts.", e, ".", match[2].str(), ".", match[3].str());
+    if (!file.has(one)) return all;
+    const std::vector<double> values = values_of(file.at(one));
+    all.insert(all.end(), values.begin(), values.end());
+  }
+}
+
+class Parity : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Parity, LogitsLossAndGradients) {
+  const Device device = Device::cpu();
+  const auto source = open_model(kData + GetParam());
+  const ModelConfig config = source->config();
+  const Parameters parameters = load_parameters(*source, config, DType::f32, device);
+  const SafetensorsFile expected = SafetensorsFile::open(kData + GetParam() + "/expected.safetensors");
+  const Ids ids = read_ids(expected.at("input_ids"), device);
+  Tape tape(device);
+  TapeWeights weights(tape, parameters, Trainable::everything);
+  const CausalLm model(config, weights, DType::f32);
+
+  const Var logits = model.logits(model.hidden(ids.all));
+  const std::int64_t vocab = config.vocab_size, positions = ids.targets.numel();
+  const Var next = reshape(slice(logits, 1, 0, ids.all.shape()[1] - 1), {positions, vocab});
+  const Var loss = mean(cross_entropy(next, ids.targets));
+  tape.backward(loss);
+  tape.encoder().commit_and_wait();
+
+  EXPECT_LE(distance(values_of(logits.value()), values_of(expected.at("logits"))), 1e-4);
+  EXPECT_NEAR(values_of(loss.value())[0], values_of(expected.at("loss"))[0], 1e-5);
+  EXPECT_EQ(weights.trainable().size(), parameters.dense.size());
+  for (const NamedVar& v : weights.trainable()) {
+    const std::vector<double> wanted = expected_gradient(expected, "grad.", v.name);
+    const std::vector<double> found =
+        v.var.grad() ? values_of(v.var.grad()) : std::vector<double>(wanted.size(), 0.0);
+    EXPECT_LE(distance(found, wanted), 1e-3) << v.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Parity,
+                         ::testing::Values("llama", "llama_tied_bias_rope3", "qwen3", "qwen3_moe",
+                                           "qwen3_moe_unnormalised"),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace mixtape

@@ -1,0 +1,72 @@
+#include "mixtape/nn/tape_weights.h"
+
+#include "mixtape/ops/elementwise/cast.h"
+#include "mixtape/ops/embedding/embedding.h"
+#include "mixtape/ops/grouped_matmul/grouped_matmul.h"
+#include "mixtape/ops/matmul/matmul.h"
+#include "mixtape/ops/quantized_embedding/quantized_embedding.h"
+#include "mixtape/ops/quantized_matmul/quantized_matmul.h"
+
+namespace mixtape {
+
+TapeWeights::TapeWeights(Tape& tape, const Parameters& parameters, Trainable trainable)
+    : tape_(tape), parameters_(parameters), mode_(trainable) {}
+
+Var TapeWeights::leaf(const std::string& name, const Buffer& value, bool trains) {
+  if (!trains) return tape_.constant(value);
+  trainable_.push_back({name, tape_.parameter(value)});
+  return trainable_.back().var;
+}
+
+// A matrix asked for twice (a tied embedding) is one set of leaves.
+Matrix TapeWeights::matrix(const std::string& path) {
+  const auto known = matrices_.find(path);
+  if (known != matrices_.end()) return known->second;
+  Matrix m;
+  if (const auto found = parameters_.quantized.find(path); found != parameters_.quantized.end()) {
+    const QuantizedMatrix& q = found->second;
+    const bool trains = mode_ == Trainable::everything || (mode_ == Trainable::quantization && q.format.bits < 8);
+    m.codes = q.codes;
+    m.scales = leaf(path + ".scales", q.scales, trains);
+    m.biases = leaf(path + ".biases", q.biases, trains);
+    m.format = q.format;
+  } else {
+    m.dense = vector(path + ".weight");
+  }
+  return matrices_.emplace(path, m).first->second;
+}
+
+Var TapeWeights::vector(const std::string& name) {
+  const auto found = parameters_.dense.find(name);
+  if (found == parameters_.dense.end()) fail(ErrorCode::format, "model: tensor '", name, "' is missing");
+  return leaf(name, found->second, mode_ == Trainable::everything);
+}
+
+namespace {
+
+// f32 masters are rounded to the activations' dtype where they are used.
+Var as(const Var& v, DType dtype) { return v.dtype() == dtype ? v : cast(v, dtype); }
+
+}  // namespace
+
+Var linear(const Var& x, const Matrix& w, DType out) {
+  if (w.is_quantized()) return quantized_matmul(x, w.codes, w.scales, w.biases, w.format, out);
+  return matmul(x, as(w.dense, x.dtype()), false, true, out);
+}
+
+Var linear(const Var& x, const Matrix& w) { return linear(x, w, x.dtype()); }
+
+Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets) {
+  if (w.is_quantized()) return grouped_quantized_matmul(x, w.codes, w.scales, w.biases, offsets, w.format);
+  return grouped_matmul(x, as(w.dense, x.dtype()), offsets);
+}
+
+Var lookup(const Matrix& table, const Buffer& ids, DType dtype) {
+  if (table.is_quantized()) {
+    const Var codes = table.scales.tape().constant(table.codes);
+    return quantized_embedding(codes, table.scales, table.biases, ids, table.format, dtype);
+  }
+  return as(embedding(table.dense, ids), dtype);
+}
+
+}  // namespace mixtape

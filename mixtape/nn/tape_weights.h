@@ -1,0 +1,64 @@
+// A model's parameters on a tape, by name.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mixtape/autograd/tape.h"
+#include "mixtape/nn/parameters.h"
+
+namespace mixtape {
+
+// Which parameters get gradients.
+enum class Trainable {
+  nothing,
+  quantization,  // scales and biases of matrices below 8 bits
+  everything,    // every dense tensor, and every scale and bias
+};
+
+struct NamedVar {
+  std::string name;  // "...up_proj.scales"
+  Var var;
+};
+
+// A matrix [N, K] (or stacked experts [E, N, K]): dense, or codes with scales and biases.
+struct Matrix {
+  Var dense;
+  Buffer codes;
+  Var scales, biases;
+  AffineParams format;
+
+  bool is_quantized() const { return static_cast<bool>(codes); }
+};
+
+class TapeWeights {
+ public:
+  TapeWeights(Tape& tape, const Parameters& parameters, Trainable trainable);
+
+  Tape& tape() const { return tape_; }
+  // Throw format naming the tensor that is not there.
+  Matrix matrix(const std::string& path);
+  Var vector(const std::string& name);
+  bool has_vector(const std::string& name) const { return parameters_.dense.contains(name); }
+
+  // Everything handed out so far that gets a gradient, in the order of asking.
+  const std::vector<NamedVar>& trainable() const { return trainable_; }
+
+ private:
+  Var leaf(const std::string& name, const Buffer& value, bool trains);
+  Tape& tape_;
+  const Parameters& parameters_;
+  Trainable mode_;
+  std::map<std::string, Matrix> matrices_;
+  std::vector<NamedVar> trainable_;
+};
+
+// y = x W^T, in x's dtype or `out`; x [..., K].
+Var linear(const Var& x, const Matrix& w, DType out);
+Var linear(const Var& x, const Matrix& w);
+// The same with one matrix per expert: x [T, K] sorted by expert, offsets u32 [E+1].
+Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets);
+// Rows of the matrix in `dtype`: [..., K] for ids of any shape.
+Var lookup(const Matrix& table, const Buffer& ids, DType dtype);
+
+}  // namespace mixtape

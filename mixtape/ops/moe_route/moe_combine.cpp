@@ -1,0 +1,80 @@
+#include "mixtape/ops/moe_route/moe_route.h"
+#include "mixtape/ops/moe_route/moe_route_params.h"
+#include "mixtape/runtime/checks.h"
+
+namespace mixtape {
+namespace {
+
+MoeCombineParams checked_params(const char* op, const Buffer& x, const Buffer& weights,
+                                const Buffer& inverse) {
+  require(weights && weights.dtype() == DType::f32 && weights.shape().rank() == 2 && weights.shape()[1] > 0,
+          op, ": weights is ", weights, ", expected f32 [tokens, k]");
+  check_values(op, "x", x);
+  require(x.shape().rank() == 2 && x.shape()[0] == weights.numel() && x.shape()[1] > 0, op, ": x is ", x,
+          ", expected [", weights.numel(), ", cols] for weights ", weights);
+  check_is(op, "inverse", inverse, DType::u32, {weights.numel()});
+  MoeCombineParams params{};
+  params.tokens = weights.shape()[0];
+  params.k = weights.shape()[1];
+  params.cols = x.shape()[1];
+  return params;
+}
+
+}  // namespace
+
+void moe_combine_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& weights,
+                         const Buffer& inverse, const Buffer& y) {
+  const MoeCombineParams params = checked_params("moe_combine", x, weights, inverse);
+  check_not_empty("moe_combine", "x", x);
+  check_is("moe_combine", "y", y, x.dtype(), {params.tokens, params.cols});
+  check_no_overlap("moe_combine", "y", y, "x", x);
+  encoder.encode({.kernel = str("moe_combine_forward_", x.dtype()),
+                  .params = params_bytes(params),
+                  .reads = {x, weights, inverse},
+                  .writes = {y}});
+}
+
+void moe_combine_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& weights,
+                          const Buffer& inverse, const Buffer& dy, const Backward::Target& dx,
+                          const Backward::Target& dweights) {
+  const char* op = "moe_combine_backward";
+  MoeCombineParams params = checked_params(op, x, weights, inverse);
+  check_not_empty(op, "x", x);
+  check_is(op, "dy", dy, x.dtype(), {params.tokens, params.cols});
+  params.wants_dx = dx.buffer ? 1 : 0;
+  params.wants_dweights = dweights.buffer ? 1 : 0;
+  params.accumulate_dx = static_cast<std::uint32_t>(dx.accumulate);
+  params.accumulate_dweights = static_cast<std::uint32_t>(dweights.accumulate);
+  std::vector<Buffer> writes;
+  if (dx.buffer) {
+    check_like(op, "dx", dx.buffer, "x", x);
+    check_no_overlap(op, "dx", dx.buffer, "x", x);
+    check_no_overlap(op, "dx", dx.buffer, "dy", dy);
+    writes.push_back(dx.buffer);
+  }
+  if (dweights.buffer) {
+    check_like(op, "dweights", dweights.buffer, "weights", weights);
+    check_no_overlap(op, "dweights", dweights.buffer, "weights", weights);
+    writes.push_back(dweights.buffer);
+  }
+  if (writes.empty()) return;
+  encoder.encode({.kernel = str("moe_combine_backward_", x.dtype()),
+                  .params = params_bytes(params),
+                  .reads = {x, weights, inverse, dy},
+                  .writes = writes});
+}
+
+Var moe_combine(const Var& x, const Var& weights, const MoePlan& plan) {
+  Tape& tape = common_tape("moe_combine", {x, weights});
+  const Buffer& inverse = plan.inverse;
+  const MoeCombineParams params = checked_params("moe_combine", x.value(), weights.value(), inverse);
+  const Buffer y = tape.alloc(x.dtype(), {params.tokens, params.cols});
+  if (y.numel() > 0) moe_combine_forward(tape.encoder(), x.value(), weights.value(), inverse, y);
+  return tape.record("moe_combine", {x, weights}, y,
+                     [x = x.value(), w = weights.value(), inverse](Backward& b) {
+                       if (x.numel() == 0) return b.pass_zeros();
+                       moe_combine_backward(b.encoder(), x, w, inverse, b.dy(), b.grad(0), b.grad(1));
+                     });
+}
+
+}  // namespace mixtape

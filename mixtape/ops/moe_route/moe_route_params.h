@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+namespace mixtape {
+
+struct MoeRouteParams {
+  std::int64_t tokens;
+  std::int64_t experts;
+  std::int64_t k;
+  std::uint32_t normalise;
+  std::uint32_t accumulate;
+};
+
+struct MoePlanParams {
+  std::int64_t slots;
+  std::int64_t experts;
+  std::int64_t k;
+};
+
+struct MoeCombineParams {
+  std::int64_t tokens;
+  std::int64_t k;
+  std::int64_t cols;
+  std::uint32_t wants_dx;
+  std::uint32_t wants_dweights;
+  std::uint32_t accumulate_dx;
+  std::uint32_t accumulate_dweights;
+};
+
+}  // namespace mixtape
