@@ -23,7 +23,7 @@ struct DwqOptions {
   TextOptions text;
   QuantizeOptions quantize;
   TrainOptions train;
-  KlOptions loss{.temperature = 2.0f, .top_k = 0, .rest_bucket = true};
+  KlOptions loss{.temperature = 2.0f, .top_k = 0, .rest_bucket = false};
   std::string target_dir;
   std::string json_file;
   bool reference_compat = false;
@@ -254,7 +254,6 @@ void use_reference_recipe(const CLI::App& command, DwqOptions& o) {
   if (command.count("--validate-every") > 0) o.train.validate_every = asked.validate_every;
   if (command.count("--validation-rows") == 0) o.text.validation_rows = 32;
   if (command.count("--seed") == 0) o.text.seed = 123;
-  o.loss.rest_bucket = false;
 }
 
 }  // namespace
@@ -272,6 +271,7 @@ void add_dwq(CLI::App& app, int& status) {
   command->add_flag("--dry-run", o->dry_run, "Print modules, sizes, bits per weight and predicted peak memory");
   command->add_flag("--write-on-interrupt", o->write_on_interrupt, "After Ctrl-C write the best state so far");
   command->callback([o, command, &status] {
+    o->loss.rest_bucket = o->loss.top_k > 0 && !o->reference_compat;
     if (o->reference_compat) use_reference_recipe(*command, *o);
     status = DwqRun(*o).run();
   });

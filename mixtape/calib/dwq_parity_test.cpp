@@ -9,6 +9,7 @@
 #include "mixtape/calib/student.h"
 #include "mixtape/io/safetensors.h"
 #include "mixtape/nn/causal_lm.h"
+#include "mixtape/ops/layout/layout.h"
 
 namespace mixtape {
 namespace {
@@ -49,8 +50,13 @@ class DwqParity : public ::testing::TestWithParam<std::string> {
         expected_(SafetensorsFile::open(kData + "dwq_" + GetParam() + "/expected.safetensors")),
         tape_(Device::cpu()),
         teacher_(load_parameters(*source_, config_, DType::f32, tape_.device())),
-        student_(quantize_parameters(*source_, teacher_, plan_quantization(*source_, {.params = {4, 32}}), Rounding::gpu,
+        student_(quantize_parameters(*source_, teacher_, plan_quantization(*source_, {.params = format()}), Rounding::gpu,
                                      tape_.device())) {}
+
+  AffineParams format() const {
+    const auto& metadata = expected_.metadata();
+    return {std::stoi(metadata.at("bits")), std::stoi(metadata.at("group_size"))};
+  }
 
   // Rows of ids whose last position has no target.
   Batch batch() const {
@@ -77,7 +83,7 @@ class DwqParity : public ::testing::TestWithParam<std::string> {
     const Batch b = batch();
     signal.start_batch(b, {});
     const Var hidden = student.hidden(b.ids);
-    logits_ = student.logits(hidden);
+    logits_ = reshape(student.logits(hidden), {b.ids.numel(), config_.vocab_size});
     const Var loss = signal.loss(logits_, 0, b.ids.numel());
     std::vector<float> upstream = b.weights;
     for (float& w : upstream) w = static_cast<float>(w / b.total_weight);
