@@ -1,31 +1,44 @@
 #include "mixtape/ops/moe_route/moe_route.h"
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <gmock/gmock.h>
 
+#include <cmath>
+
+#include "mixtape/ops/elementwise/elementwise.h"
+#include "mixtape/ops/elementwise/scale_rows.h"
 #include "mixtape/ops/moe_route/moe_route_oracle.h"
+#include "mixtape/ops/reduce/reduce.h"
+#include "mixtape/ops/softmax/softmax.h"
+#include "mixtape/ops/take_along_axis/take_along_axis.h"
+#include "mixtape/ops/top_k/top_k.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
 
 using testing::Doubles;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using testing::HostTensor;
 using testing::OpCheck;
 
+constexpr auto kInvalid = ErrorCode::invalid_argument;
+
+// |logit - max| is at most 12, |dweights| at most 5.
 OpCheck route_check(DType dtype, std::int64_t tokens, std::int64_t experts, std::int64_t k, bool normalise) {
-  const auto e = static_cast<std::size_t>(experts), n = static_cast<std::size_t>(k);
   OpCheck check;
   check.name = str("moe_route ", dtype, " ", tokens, "x", experts, " k ", k, normalise ? " normalised" : "");
-  check.inputs = {testing::random_tensor(dtype, {tokens, experts}, 3, 2.0)};
+  check.inputs = {testing::random_tensor(dtype, {tokens, experts}, 1)};
   check.op = [=](const std::vector<Var>& v) { return moe_route(v[0], k, normalise).weights; };
-  check.forward = [=](const auto& x) { return oracle::moe_weights(x[0], e, n, normalise); };
-  check.complex_forward = [=](const auto& x) { return oracle::moe_weights(x[0], e, n, normalise); };
+  check.forward = [=](const auto& x) { return oracle::moe_route(x[0], experts, k, normalise); };
+  check.complex_forward = [=](const auto& x) { return oracle::moe_route(x[0], experts, k, normalise); };
   check.backward = [=](const auto& x, const Doubles& dy) -> std::vector<Doubles> {
-    return {oracle::moe_route_backward(x[0], e, n, normalise, dy)};
+    return {oracle::moe_route_backward(x[0], dy, experts, k, normalise)};
   };
-  check.forward_bound = {6.0 + 2.0 * 12.0, 1e-30};
-  check.backward_bound = {1.0, (24.0 + static_cast<double>(k) + 8.0) * 0x1p-23 * 4.0};
+  const double growth = 24.0 + static_cast<double>(experts) / 16;
+  check.forward_bound = {(8.0 + growth) / 2, 0.0};
+  check.backward_bound = {1.0, (10.0 + growth + static_cast<double>(k)) * 0x1p-24 * 5.0};
+  check.prove_oracle = tokens * experts <= 300;
   return check;
 }
 
@@ -33,114 +46,138 @@ TEST(MoeRoute, G5_MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const bool normalise : {false, true}) {
-        for (const auto& [experts, k] : {std::pair(4, 2), {8, 1}, {8, 8}, {5, 3}, {33, 4}}) {
-          check_op(device, route_check(dtype, 3, experts, k, normalise));
+        for (const std::int64_t experts : {1, 4, 16, 17, 40, 128}) {
+          for (const std::int64_t k : {std::int64_t{1}, std::int64_t{2}, std::int64_t{8}, experts}) {
+            if (k <= experts) check_op(device, route_check(dtype, 5, experts, k, normalise));
+          }
         }
       }
     }
   }
 }
 
+// softmax over all experts, the k largest, gathered, divided by their sum.
+Var composed_route(const Var& logits, const Buffer& indices, bool normalise) {
+  const Var scores = take_along_axis(softmax(logits), indices);
+  if (!normalise) return scores;
+  const Buffer ones = scores.tape().alloc(DType::f32, {scores.shape()[0]});
+  scores.tape().encoder().fill(ones, 1.0f);
+  return scale_rows(scores, scores.tape().constant(ones) / row_sum(scores));
+}
+
+TEST(MoeRoute, EqualsTheComposition) {
+  for (const Device& device : testing::test_devices()) {
+    for (const bool normalise : {false, true}) {
+      Tape tape(device);
+      const Var fused_logits =
+          tape.parameter(upload(device, testing::random_tensor(DType::f32, {50, 60}, 1)));
+      const Var logits = tape.parameter(fused_logits.value());
+      const Buffer dy = upload(device, testing::random_tensor(DType::f32, {50, 6}, 2));
+      const MoeRoute route = moe_route(fused_logits, 6, normalise);
+      const Var composed = composed_route(logits, route.indices, normalise);
+      const Buffer ranked = top_k(softmax(logits), 6).indices;
+      tape.backward(route.weights, dy);
+      tape.backward(composed, dy);
+      tape.encoder().commit_and_wait();
+      EXPECT_EQ(route.indices.to_vector<std::uint32_t>(), ranked.to_vector<std::uint32_t>());
+      const HostTensor w = testing::download(composed.value()), d = testing::download(logits.grad());
+      testing::expect_close("weights", route.weights.value(), w.values, {30.0, 0.0});
+      testing::expect_close("dlogits", fused_logits.grad(), d.values, {0.0, 90 * 0x1p-24 * 4.0});
+    }
+  }
+}
+
+TEST(MoeRoute, G5_ChosenWeightsByHand) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var logits = tape.constant(Buffer::from(device, {1, 4}, std::vector<float>{0, 2, 1, -1}));
+    const MoeRoute whole = moe_route(logits, 2, false), normalised = moe_route(logits, 2, true);
+    const double sum = 1 + std::exp(2.0) + std::exp(1.0) + std::exp(-1.0);
+    const std::vector<float> a = whole.weights.value().to_vector<float>();
+    const std::vector<float> b = normalised.weights.value().to_vector<float>();
+    EXPECT_THAT(whole.indices.to_vector<std::uint32_t>(), ElementsAre(1, 2));
+    EXPECT_NEAR(a[0], std::exp(2.0) / sum, 1e-6);
+    EXPECT_NEAR(a[1], std::exp(1.0) / sum, 1e-6);
+    EXPECT_NEAR(b[0], 1 / (1 + std::exp(-1.0)), 1e-6);
+    EXPECT_NEAR(b[1], 1 / (1 + std::exp(1.0)), 1e-6);
+  }
+}
+
 TEST(MoeRoute, F5_OneNormalisedExpertHasNoGradient) {
   for (const Device& device : testing::test_devices()) {
     Tape tape(device);
-    const Var x = tape.parameter(testing::upload(device, testing::random_tensor(DType::f32, {5, 6}, 1)));
-    const Var w = moe_route(x, 1, true).weights;
-    tape.backward(w, testing::upload(device, testing::random_tensor(DType::f32, {5, 1}, 2)));
+    const Var logits = tape.parameter(upload(device, testing::random_tensor(DType::f32, {9, 5}, 1)));
+    const Var weights = moe_route(logits, 1, true).weights;
+    tape.backward(weights, upload(device, testing::random_tensor(DType::f32, {9, 1}, 2)));
     tape.encoder().commit_and_wait();
-    for (const float v : w.value().to_vector<float>()) EXPECT_EQ(v, 1.0f);
-    for (const float v : x.grad().to_vector<float>()) EXPECT_EQ(v, 0.0f);
+    EXPECT_THAT(weights.value().to_vector<float>(), Each(1.0f));
+    EXPECT_THAT(logits.grad().to_vector<float>(), Each(0.0f));
   }
 }
 
-TEST(MoeRoute, G3_AllExpertsArePermutedAndMoreAreRefused) {
+TEST(MoeRoute, G3_AllExpertsOrTooMany) {
   for (const Device& device : testing::test_devices()) {
     Tape tape(device);
-    const Var x = tape.constant(Buffer::from(device, {1, 4}, std::vector<float>{1, 3, 3, 2}));
-    const Buffer indices = moe_route(x, 4, true).indices;
-    tape.encoder().commit_and_wait();
-    EXPECT_EQ(indices.to_vector<std::uint32_t>(), (std::vector<std::uint32_t>{1, 2, 3, 0}));
-    MIXTAPE_EXPECT_ERROR(moe_route(x, 5, true), ErrorCode::invalid_argument, "k is 5, expected 1 to 4");
+    const Var logits = tape.constant(upload(device, testing::random_tensor(DType::f32, {7, 8}, 1)));
+    const MoeRoute route = moe_route(logits, 8, false);
+    std::vector<std::uint32_t> seen(8);
+    for (const std::uint32_t e : route.indices.to_vector<std::uint32_t>()) ++seen[e];
+    EXPECT_THAT(seen, Each(7u));
+    MIXTAPE_EXPECT_ERROR(moe_route(logits, 16, false), kInvalid,
+                         "moe_route: k is 16, expected 1 to the 8 experts of logits");
   }
 }
 
-TEST(MoeRoute, NanGoesFirstAndStays) {
+TEST(MoeRoute, NanFillsItsRow) {
   for (const Device& device : testing::test_devices()) {
-    Tape tape(device);
-    const Var x = tape.constant(Buffer::from(device, {1, 4}, std::vector<float>{1, 3, NAN, 2}));
-    const MoeRoute route = moe_route(x, 2, true);
-    tape.encoder().commit_and_wait();
-    EXPECT_EQ(route.indices.to_vector<std::uint32_t>()[0], 2u);
-    EXPECT_TRUE(std::isnan(route.weights.value().to_vector<float>()[0]));
-  }
-}
-
-struct Plan {
-  MoePlan plan;
-  std::vector<std::size_t> inverse;
-};
-
-Plan plan_of(CommandEncoder& encoder, const testing::HostTensor& indices, std::int64_t experts) {
-  const testing::Poison poison(encoder.device());
-  Plan p{moe_plan(encoder, testing::upload(encoder.device(), indices), experts), {}};
-  encoder.commit_and_wait();
-  for (const std::uint32_t i : p.plan.inverse.to_vector<std::uint32_t>()) p.inverse.push_back(i);
-  return p;
-}
-
-TEST(MoePlan, SortsStablyByExpert) {
-  for (const Device& device : testing::test_devices()) {
-    CommandEncoder encoder(device);
-    const testing::HostTensor indices = testing::random_indices({50, 3}, 5, 7);
-    const MoePlan plan = plan_of(encoder, indices, 9).plan;
-    std::vector<std::uint32_t> wanted(150);
-    std::iota(wanted.begin(), wanted.end(), 0u);
-    std::stable_sort(wanted.begin(), wanted.end(),
-                     [&](auto a, auto b) { return indices.values[a] < indices.values[b]; });
-    const auto order = plan.order.to_vector<std::uint32_t>(), rows = plan.rows.to_vector<std::uint32_t>();
-    const auto inverse = plan.inverse.to_vector<std::uint32_t>(),
-               offsets = plan.offsets.to_vector<std::uint32_t>();
-    EXPECT_EQ(order, wanted);
-    for (std::uint32_t i = 0; i < 150; ++i) {
-      EXPECT_EQ(rows[i], order[i] / 3);
-      EXPECT_EQ(inverse[order[i]], i);
-      const auto expert = static_cast<std::size_t>(indices.values[order[i]]);
-      EXPECT_GE(i, offsets[expert]);
-      EXPECT_LT(i, offsets[expert + 1]);
+    for (const bool normalise : {false, true}) {
+      Tape tape(device);
+      const Var logits =
+          tape.parameter(Buffer::from(device, {2, 3}, std::vector<float>{1, 2, NAN, 1, 2, -HUGE_VALF}));
+      const Var weights = moe_route(logits, 2, normalise).weights;
+      tape.backward(weights, Buffer::from(device, {2, 2}, std::vector<float>{1, 2, 3, 4}));
+      const std::vector<float> w = weights.value().to_vector<float>();
+      const std::vector<float> d = logits.grad().to_vector<float>();
+      EXPECT_TRUE(std::isnan(w[0]) && std::isnan(w[1]));
+      EXPECT_NEAR(w[3], 1 / (1 + std::exp(1.0)), 1e-6);
+      EXPECT_EQ(d[5], 0.0f);
     }
-    EXPECT_EQ(offsets[9], 150u);
   }
 }
 
-TEST(MoePlan, C10_ExpertOutsideIsNamed) {
+TEST(MoeRoute, EmptyBatch) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var logits = tape.parameter(device.alloc(DType::f32, {0, 4}));
+    const Var x = tape.parameter(device.alloc(DType::bf16, {0, 3}));
+    const MoeRoute route = moe_route(logits, 2, true);
+    const MoePlan plan = moe_plan(tape.encoder(), route.indices, 4);
+    const Var y = moe_combine(x, route.weights, plan);
+    tape.backward(y, y.value());
+    EXPECT_EQ(y.shape(), (Shape{0, 3}));
+    EXPECT_THAT(plan.offsets.to_vector<std::uint32_t>(), Each(0u));
+    EXPECT_EQ(x.grad().shape(), x.shape());
+    EXPECT_EQ(logits.grad().shape(), logits.shape());
+  }
+}
+
+TEST(MoeRoute, RefusesBadArguments) {
   const Device device = Device::cpu();
   CommandEncoder encoder(device);
-  moe_plan(encoder, Buffer::from(device, {2, 2}, std::vector<std::uint32_t>{0, 1, 9, 8}), 4);
-  MIXTAPE_EXPECT_ERROR(encoder.wait(), ErrorCode::index_out_of_range, "index 9 at position 2");
-}
-
-TEST(MoeCombine, MatchesOracle) {
-  for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      for (const std::int64_t cols : {1, 7, 40}) {
-        CommandEncoder encoder(device);
-        const Plan p = plan_of(encoder, testing::random_indices({6, 2}, 5, 4), 4);
-        OpCheck check;
-        check.name = str("moe_combine ", dtype, " ", cols);
-        check.inputs = {testing::random_tensor(dtype, {12, cols}, 1),
-                        testing::random_tensor(DType::f32, {6, 2}, 2)};
-        check.op = [&](const std::vector<Var>& v) { return moe_combine(v[0], v[1], p.plan); };
-        check.forward = [&](const auto& x) { return oracle::moe_combine(x[0], x[1], p.inverse, 2); };
-        check.backward = [&](const auto& x, const Doubles& dy) {
-          return oracle::moe_combine_backward(x[0], x[1], p.inverse, 2, dy);
-        };
-        check.forward_bound = {1.0, 2 * 0x1p-24 * 16.0};
-        check.backward_bound = {
-            1.0, (static_cast<double>(cols) / 8 + 8) * 0x1p-24 * 4.0 * static_cast<double>(cols)};
-        check_op(device, check);
-      }
-    }
-  }
+  const Buffer logits = device.alloc(DType::f32, {4, 8}), weights = device.alloc(DType::f32, {4, 2});
+  const Buffer indices = device.alloc(DType::u32, {4, 2});
+  MIXTAPE_EXPECT_ERROR(
+      moe_route_forward(encoder, device.alloc(DType::f32, {2, 4, 8}), weights, indices, true), kInvalid,
+      "moe_route: logits is f32[2,4,8], expected [tokens, experts]");
+  MIXTAPE_EXPECT_ERROR(moe_route_forward(encoder, logits, device.alloc(DType::bf16, {4, 2}), indices, true),
+                       kInvalid, "weights is bf16[4,2], expected f32[4,2]");
+  MIXTAPE_EXPECT_ERROR(moe_route_forward(encoder, device.alloc(DType::f32, {0, 8}), weights, indices, true),
+                       kInvalid, "no dimension of 0");
+  MIXTAPE_EXPECT_ERROR(moe_route_backward(encoder, logits, weights, indices, logits, logits, true), kInvalid,
+                       "moe_route_backward: dweights is f32[4,8], expected f32[4,2]");
+  Buffer bad = Buffer::from(device, {4, 2}, std::vector<std::uint32_t>{0, 1, 2, 8, 9, 0, 1, 2});
+  moe_route_backward(encoder, logits, weights, bad, weights, device.alloc(DType::f32, {4, 8}), false);
+  MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "index 8 at position 3");
 }
 
 }  // namespace
