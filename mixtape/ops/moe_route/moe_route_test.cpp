@@ -134,7 +134,8 @@ TEST(MoeRoute, NanFillsItsRow) {
       Tape tape(device);
       const Var logits =
           tape.parameter(Buffer::from(device, {2, 3}, std::vector<float>{1, 2, NAN, 1, 2, -HUGE_VALF}));
-      const Var weights = moe_route(logits, 2, normalise).weights;
+      const auto [weights, indices] = moe_route(logits, 2, normalise);
+      EXPECT_THAT(indices.to_vector<std::uint32_t>(), ElementsAre(2, 1, 1, 0));
       tape.backward(weights, Buffer::from(device, {2, 2}, std::vector<float>{1, 2, 3, 4}));
       const std::vector<float> w = weights.value().to_vector<float>();
       const std::vector<float> d = logits.grad().to_vector<float>();
