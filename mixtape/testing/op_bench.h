@@ -26,7 +26,7 @@ class OpBench {
     CommandEncoder encoder(device_);
     work(encoder);
     encoder.commit_and_wait();
-    for (auto _ : state_) {
+    for ([[maybe_unused]] auto _ : state_) {
       work(encoder);
       encoder.commit_and_wait();
     }
