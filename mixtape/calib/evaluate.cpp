@@ -105,7 +105,7 @@ class Collector {
 }  // namespace
 
 std::int64_t logit_rows(std::int64_t vocab_size) {
-  return std::clamp<std::int64_t>((std::int64_t{25} << 20) / std::max<std::int64_t>(vocab_size, 1), 64, 4096);
+  return std::clamp<std::int64_t>((std::int64_t{12} << 20) / std::max<std::int64_t>(vocab_size, 1), 64, 4096);
 }
 
 Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape, std::span<const TokenRow> rows,

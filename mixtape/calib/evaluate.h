@@ -30,7 +30,7 @@ using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t to
 Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape, std::span<const TokenRow> rows,
                     std::int64_t batch_size, const EvaluationProgress& progress = {});
 
-// Rows of logits computed at a time: keeps [rows, vocab] f32 scratch near 100 MB.
+// Rows of logits computed at a time: keeps [rows, vocab] f32 scratch near 50 MB.
 std::int64_t logit_rows(std::int64_t vocab_size);
 
 }  // namespace mixtape

@@ -200,6 +200,7 @@ class GgufModel final : public ModelSource {
     Buffer buffer = device.alloc_uninitialized(wanted, entry.tensor->shape);
     if (buffer.memory().host_data() != nullptr) {
       decode_tensor(*entry.tensor, entry.interleaved_heads, wanted, buffer.host_bytes());
+      release_pages(entry.tensor->bytes);
       return buffer;
     }
     std::vector<std::byte> host(buffer.bytes());

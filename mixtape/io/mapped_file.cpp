@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "mixtape/core/error.h"
@@ -28,6 +29,13 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     fail(ErrorCode::io, path.string(), ": found a directory or special file, expected a regular file");
   if (mapped == MAP_FAILED) fail(ErrorCode::io, path.string(), ": cannot map: ", std::strerror(reason));
   data_ = static_cast<const std::byte*>(mapped);
+}
+
+void release_pages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

@@ -25,4 +25,7 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// Gives the memory behind mapped bytes back; they are read from the file again when they are next touched.
+void release_pages(std::span<const std::byte> bytes);
+
 }  // namespace mixtape
