@@ -1,10 +1,9 @@
 // mixtape doctor: what this machine offers, and why not more.
 #include <dnnl.h>
 #include <fmt/core.h>
+#include <hwy/highway.h>
 #include <omp.h>
 #include <unistd.h>
-
-#include <hwy/highway.h>
 
 #include "cli/commands.h"
 #include "cli/progress.h"
@@ -27,11 +26,14 @@ void print_gpu() {
 void run_doctor() {
   const Device cpu = Device::cpu();
   const dnnl_version_t* dnnl = dnnl_version();
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  const double free = static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const double memory =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const double free =
+      static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   fmt::print("processor    {}\n", cpu.description());
   fmt::print("avx2         {}\n", yes_no(__builtin_cpu_supports("avx2")));
-  fmt::print("avx512       {}\n", yes_no(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")));
+  fmt::print("avx512       {}\n",
+             yes_no(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")));
   fmt::print("avx512_bf16  {}\n", yes_no(__builtin_cpu_supports("avx512bf16")));
   fmt::print("memory       {} in all, {} free\n", format_bytes(memory), format_bytes(free));
   print_gpu();

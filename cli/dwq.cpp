@@ -60,15 +60,18 @@ class DwqRun {
     TapeWeights teacher_weights(tape_, teacher, Trainable::nothing);
     const CausalLm teacher_model(opened_.config, teacher_weights, compute_);
     outcome_.data = split(o_.text.rows(opened_, &teacher_model, &tape_));
-    const Parameters student = quantize_parameters(*opened_.source, teacher, plan_, o_.quantize.rounding(), device_);
+    const Parameters student =
+        quantize_parameters(*opened_.source, teacher, plan_, o_.quantize.rounding(), device_);
     outcome_.rtn = evaluate_stored(student, teacher_model, "plain rounding");
     train_student(student, teacher_model);
     if (outcome_.training.stopped_early && !o_.write_on_interrupt) {
-      fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n", outcome_.training.steps_done);
+      fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n",
+                 outcome_.training.steps_done);
       return Status::failed;
     }
     outcome_.result = evaluate_stored(student, teacher_model, "result");
-    write_student(o_.quantize.out, *opened_.source, with_stored_scales(student, storage_, device_), plan_, storage_);
+    write_student(o_.quantize.out, *opened_.source, with_stored_scales(student, storage_, device_), plan_,
+                  storage_);
     print_table();
     if (!o_.json_file.empty()) write_file(o_.json_file, report().dump(2) + "\n");
     return improved() ? Status::ok : Status::not_improved;
@@ -92,8 +95,8 @@ class DwqRun {
     outcome_.bits_per_weight = storage_size(*opened_.source, plan_, storage_).bits_per_weight();
     print_plan(opened_, plan_, o_.dry_run);
     if (o_.dry_run) {
-      const double bytes = predicted_peak_bytes(opened_.config, plan_, compute_, o_.train.batch_size * o_.text.length,
-                                                o_.train.checkpoint_blocks);
+      const double bytes = predicted_peak_bytes(
+          opened_.config, plan_, compute_, o_.train.batch_size * o_.text.length, o_.train.checkpoint_blocks);
       fmt::print("peak memory  about {}\n", format_bytes(bytes));
     }
   }
@@ -114,16 +117,18 @@ class DwqRun {
     hooks.should_stop = interrupted;
     hooks.progress = [&](const TrainProgress& p) {
       if (p.validation) {
-        progress.line(fmt::format("step {:>5}  validation loss {:.5f}", p.validation->step, p.validation->loss));
+        progress.line(
+            fmt::format("step {:>5}  validation loss {:.5f}", p.validation->step, p.validation->loss));
       } else {
-        progress.update(p.step, p.steps, fmt::format("loss {:.4f}, {:.0f} tokens/s", p.loss, p.tokens_per_second));
+        progress.update(p.step, p.steps,
+                        fmt::format("loss {:.4f}, {:.0f} tokens/s", p.loss, p.tokens_per_second));
       }
     };
     const BatchOrder order =
         o_.reference_compat ? reference_batches(outcome_.data.train, o_.train.batch_size, o_.text.seed)
                             : shuffled_batches(outcome_.data.train.size(), o_.train.batch_size, o_.text.seed);
-    outcome_.training = train(student_config(opened_.config, plan_), student, compute_, *signal, tape_, outcome_.data.train,
-                              outcome_.data.validation, order, o_.train, hooks);
+    outcome_.training = train(student_config(opened_.config, plan_), student, compute_, *signal, tape_,
+                              outcome_.data.train, outcome_.data.validation, order, o_.train, hooks);
   }
 
   std::unique_ptr<LossSignal> make_signal(const CausalLm& teacher) {
@@ -146,15 +151,16 @@ class DwqRun {
   void print_table() {
     const Evaluation& a = outcome_.rtn;
     const Evaluation& b = outcome_.result;
-    fmt::print("\n{:<16}{:>10}{:>12}{:>12}{:>12}{:>12}\n", "", "ppl", "KL mean", "KL median", "KL p99", "same top 1");
+    fmt::print("\n{:<16}{:>10}{:>12}{:>12}{:>12}{:>12}\n", "", "ppl", "KL mean", "KL median", "KL p99",
+               "same top 1");
     fmt::print("{:<16}{:>10.3f}\n", "teacher", a.teacher_perplexity);
     for (const auto& [name, e] : {std::pair("plain rounding", &a), std::pair("calibrated", &b)}) {
       fmt::print("{:<16}{:>10.3f}{:>12.5f}{:>12.5f}{:>12.4f}{:>11.2f}%\n", name, e->perplexity, e->kl->mean,
                  e->kl->median, e->kl->p99, 100.0 * e->top1_agreement);
     }
     fmt::print("KL cut by {:.1f} %; {:.3f} bits per weight; {} steps, best at {}; {:.0f} tokens/s; peak {}\n",
-               100.0 * (1.0 - b.kl->mean / a.kl->mean), outcome_.bits_per_weight, outcome_.training.steps_done,
-               outcome_.training.best_step, tokens_per_second(),
+               100.0 * (1.0 - b.kl->mean / a.kl->mean), outcome_.bits_per_weight,
+               outcome_.training.steps_done, outcome_.training.best_step, tokens_per_second(),
                format_bytes(static_cast<double>(peak_resident_bytes())));
     print_experts();
     if (outcome_.training.empty_batches > 0) {
@@ -189,7 +195,8 @@ class DwqRun {
     nlohmann::json experts = nlohmann::json::object();
     for (const auto& [layer, seen] : t.expert_tokens) experts[std::to_string(layer)] = seen;
     const auto kl = [](const KlStatistics& k) {
-      return nlohmann::json{{"mean", k.mean}, {"median", k.median}, {"p95", k.p95}, {"p99", k.p99}, {"max", k.max}};
+      return nlohmann::json{
+          {"mean", k.mean}, {"median", k.median}, {"p95", k.p95}, {"p99", k.p99}, {"max", k.max}};
     };
     return {{"kl_rtn", outcome_.rtn.kl->mean},
             {"kl_result", outcome_.result.kl->mean},
@@ -230,19 +237,32 @@ class DwqRun {
 };
 
 void add_training_options(CLI::App& command, DwqOptions& o) {
-  command.add_option("--steps", o.train.steps, "Optimizer steps")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--batch", o.train.batch_size, "Rows per step")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--steps", o.train.steps, "Optimizer steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--batch", o.train.batch_size, "Rows per step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command.add_option("--lr", o.train.learning_rate, "Step size, in units of each tensor's mean |scale|")
-      ->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command.add_option("--temperature", o.loss.temperature, "Temperature of the distillation loss")
-      ->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--top-k", o.loss.top_k, "Compare only the teacher's K largest logits and the rest as one; 0: all")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--top-k", o.loss.top_k,
+                  "Compare only the teacher's K largest logits and the rest as one; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command.add_option("--clip", o.train.clip_norm, "Largest norm of the gradient, 0 for none")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
-  command.add_option("--validate-every", o.train.validate_every, "Steps between validations, 0 for ten in all")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
-  command.add_flag("--checkpoint", o.train.checkpoint_blocks, "Recompute activations: less memory, more time");
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option("--validate-every", o.train.validate_every, "Steps between validations, 0 for ten in all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_flag("--checkpoint", o.train.checkpoint_blocks,
+                   "Recompute activations: less memory, more time");
 }
 
 // The recipe's settings, but for what the command line names.
@@ -259,17 +279,21 @@ void use_reference_recipe(const CLI::App& command, DwqOptions& o) {
 }  // namespace
 
 void add_dwq(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("dwq", "Calibrates a quantized copy: distils the model into its scales and biases.");
+  CLI::App* command =
+      app.add_subcommand("dwq", "Calibrates a quantized copy: distils the model into its scales and biases.");
   auto o = std::make_shared<DwqOptions>();
   o->model.add(*command);
   o->quantize.add(*command);
   o->text.add(*command);
   add_training_options(*command, *o);
-  command->add_option("--target-dir", o->target_dir, "Keep the teacher's targets here, or use those that are there");
+  command->add_option("--target-dir", o->target_dir,
+                      "Keep the teacher's targets here, or use those that are there");
   command->add_option("--json", o->json_file, "Write the report to this file");
   command->add_flag("--reference-compat", o->reference_compat, "The reference program's exact recipe");
-  command->add_flag("--dry-run", o->dry_run, "Print modules, sizes, bits per weight and predicted peak memory");
-  command->add_flag("--write-on-interrupt", o->write_on_interrupt, "After Ctrl-C write the best state so far");
+  command->add_flag("--dry-run", o->dry_run,
+                    "Print modules, sizes, bits per weight and predicted peak memory");
+  command->add_flag("--write-on-interrupt", o->write_on_interrupt,
+                    "After Ctrl-C write the best state so far");
   command->callback([o, command, &status] {
     o->loss.rest_bucket = o->loss.top_k > 0 && !o->reference_compat;
     if (o->reference_compat) use_reference_recipe(*command, *o);

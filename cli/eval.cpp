@@ -22,8 +22,8 @@ struct EvalOptions {
   std::string json_file;
 };
 
-// Windows of `length` tokens, as perplexity is usually counted: length-1 predictions each, nothing in front but BOS
-// where the tokenizer adds one.
+// Windows of `length` tokens, as perplexity is usually counted: length-1 predictions each, nothing in front
+// but BOS where the tokenizer adds one.
 std::vector<TokenRow> windows(const EvalOptions& o, const OpenedModel& opened) {
   TextOptions text;
   text.text_files = o.text_files;
@@ -39,7 +39,11 @@ nlohmann::json to_json(const Evaluation& e) {
   if (!e.kl) return json;
   json["ppl_teacher"] = e.teacher_perplexity;
   json["top1"] = e.top1_agreement;
-  json["kl"] = {{"mean", e.kl->mean}, {"median", e.kl->median}, {"p95", e.kl->p95}, {"p99", e.kl->p99}, {"max", e.kl->max}};
+  json["kl"] = {{"mean", e.kl->mean},
+                {"median", e.kl->median},
+                {"p95", e.kl->p95},
+                {"p99", e.kl->p99},
+                {"max", e.kl->max}};
   return json;
 }
 
@@ -74,8 +78,8 @@ void run_eval(const EvalOptions& o) {
   } else {
     const auto source = open_model(o.teacher);
     const ModelConfig config = source->config();
-    require(config.vocab_size == opened.config.vocab_size, "eval: the teacher's vocabulary has ", config.vocab_size,
-            " tokens, expected ", opened.config.vocab_size);
+    require(config.vocab_size == opened.config.vocab_size, "eval: the teacher's vocabulary has ",
+            config.vocab_size, " tokens, expected ", opened.config.vocab_size);
     const Parameters teacher_parameters = load_parameters(*source, config, dtype, device);
     TapeWeights teacher_weights(tape, teacher_parameters, Trainable::nothing);
     const CausalLm teacher(config, teacher_weights, dtype);
@@ -88,15 +92,20 @@ void run_eval(const EvalOptions& o) {
 }  // namespace
 
 void add_eval(CLI::App& app, int&) {
-  CLI::App* command = app.add_subcommand("eval", "Perplexity of a model; with --teacher also KL and top-1 agreement.");
+  CLI::App* command =
+      app.add_subcommand("eval", "Perplexity of a model; with --teacher also KL and top-1 agreement.");
   auto o = std::make_shared<EvalOptions>();
   o->model.add(*command);
   command->add_option("--teacher", o->teacher, "Compare with this model");
   command->add_option("--text", o->text_files, "Text file; may be repeated")->required();
-  command->add_option("--length", o->length, "Tokens per window")->check(CLI::Range(2, 131072))->capture_default_str();
+  command->add_option("--length", o->length, "Tokens per window")
+      ->check(CLI::Range(2, 131072))
+      ->capture_default_str();
   command->add_option("--max-tokens", o->max_tokens, "Use only the first tokens of the text, 0 for all")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--batch", o->batch_size, "Windows at a time")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--batch", o->batch_size, "Windows at a time")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--json", o->json_file, "Write the figures to this file");
   command->callback([o] { run_eval(*o); });
 }

@@ -67,7 +67,8 @@ void run_generate(const GenerateOptions& o) {
   TapeWeights weights(tape, parameters, Trainable::nothing);
   const CausalLm model(opened.config, weights, dtype);
   SampleOptions options = o.sample;
-  for (const std::int64_t id : opened.config.eos_token_ids) options.stop.push_back(static_cast<std::uint32_t>(id));
+  for (const std::int64_t id : opened.config.eos_token_ids)
+    options.stop.push_back(static_cast<std::uint32_t>(id));
   const TokenRow prompt = prompt_tokens(o, opened);
   check_ids(std::vector<TokenRow>{prompt}, opened.config.vocab_size);
   if (o.samples == 1) {
@@ -95,12 +96,18 @@ void add_generate(CLI::App& app, int&) {
   o->model.add(*command);
   command->add_option("--prompt", o->prompt, "Text to continue");
   command->add_flag("--chat", o->chat, "Put the prompt into the model's chat template");
-  command->add_option("--count", o->count, "Tokens at most")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--samples", o->samples, "How many texts")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--count", o->count, "Tokens at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--samples", o->samples, "How many texts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--temperature", o->sample.temperature, "0 takes the most probable token")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--top-p", o->sample.top_p, "Keep the most probable tokens up to this probability")
-      ->check(CLI::Range(0.0, 1.0))->capture_default_str();
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   command->add_option("--seed", o->sample.seed, "Seed of the draws")->capture_default_str();
   command->callback([o] { run_generate(*o); });
 }

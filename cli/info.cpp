@@ -13,10 +13,12 @@ void print_config(const ModelConfig& c) {
   fmt::print("architecture   {}\n", name(c.architecture));
   fmt::print("layers         {}\n", c.num_hidden_layers);
   fmt::print("hidden size    {}\n", c.hidden_size);
-  fmt::print("heads          {} query, {} key/value, {} wide\n", c.num_attention_heads, c.num_key_value_heads, c.head_dim);
+  fmt::print("heads          {} query, {} key/value, {} wide\n", c.num_attention_heads, c.num_key_value_heads,
+             c.head_dim);
   fmt::print("mlp            {} wide\n", c.intermediate_size);
   if (c.num_experts > 0) {
-    fmt::print("experts        {} of {}, {} wide\n", c.num_experts_per_tok, c.num_experts, c.moe_intermediate_size);
+    fmt::print("experts        {} of {}, {} wide\n", c.num_experts_per_tok, c.num_experts,
+               c.moe_intermediate_size);
   }
   fmt::print("vocabulary     {}{}\n", c.vocab_size, c.tie_word_embeddings ? ", tied" : "");
   fmt::print("rope           {}, theta {}\n", name(c.rope.type), c.rope.theta);

@@ -27,7 +27,8 @@ std::vector<TokenRow> text_rows(const TextOptions& options, const Tokenizer& tok
     const std::vector<std::uint32_t> ids = tokenizer.encode(read_utf8_file(file), false);
     stream.insert(stream.end(), ids.begin(), ids.end());
   }
-  if (options.max_tokens > 0) stream.resize(std::min(stream.size(), static_cast<std::size_t>(options.max_tokens)));
+  if (options.max_tokens > 0)
+    stream.resize(std::min(stream.size(), static_cast<std::size_t>(options.max_tokens)));
   return cut_rows(stream, row_prefix(tokenizer), options.length);
 }
 
@@ -37,7 +38,8 @@ std::vector<TokenRow> chat_rows(const TextOptions& options, const OpenedModel& o
   std::vector<TokenRow> rows;
   for (const std::string& file : options.chat_files) {
     for (const Document& document : read_jsonl(file)) {
-      require(!document.is_chat() || chat_template, file, ": holds chats, but the model has no chat template");
+      require(!document.is_chat() || chat_template, file,
+              ": holds chats, but the model has no chat template");
       ChatOptions options_of_chat;
       options_of_chat.tools = document.tools;
       const std::string text =
@@ -82,22 +84,30 @@ DType ModelOptions::compute_dtype(const ModelConfig& config) const {
 void TextOptions::add(CLI::App& command) {
   command.add_option("--text", text_files, "Text file; may be repeated");
   command.add_option("--chats", chat_files, "Chats, one JSON object a line; may be repeated");
-  command.add_option("--data", data, "self: text sampled from the model itself")->check(CLI::IsMember({"self"}));
-  command.add_option("--length", length, "Positions per row")->check(CLI::Range(8, 131072))->capture_default_str();
-  command.add_option("--rows", train_rows, "Training rows, 0 for all there are")->check(CLI::NonNegativeNumber);
+  command.add_option("--data", data, "self: text sampled from the model itself")
+      ->check(CLI::IsMember({"self"}));
+  command.add_option("--length", length, "Positions per row")
+      ->check(CLI::Range(8, 131072))
+      ->capture_default_str();
+  command.add_option("--rows", train_rows, "Training rows, 0 for all there are")
+      ->check(CLI::NonNegativeNumber);
   command.add_option("--validation-rows", validation_rows, "Rows that choose the best state")
-      ->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command.add_option("--report-rows", report_rows, "Rows kept for the report")
-      ->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command.add_option("--self-rows", self_rows, "Rows to sample with --data self")
-      ->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command.add_option("--seed", seed, "Seed of every random choice")->capture_default_str();
 }
 
 std::vector<TokenRow> TextOptions::rows(const OpenedModel& opened, const CausalLm* model, Tape* tape) const {
   const int sources = static_cast<int>(!text_files.empty()) + static_cast<int>(!chat_files.empty()) +
                       static_cast<int>(!data.empty());
-  require(sources == 1, "data: found ", sources, " kinds of text, expected one of --text, --chats and --data self");
+  require(sources == 1, "data: found ", sources,
+          " kinds of text, expected one of --text, --chats and --data self");
   std::vector<TokenRow> rows;
   if (!text_files.empty()) rows = text_rows(*this, opened.tokenizer);
   if (!chat_files.empty()) rows = chat_rows(*this, opened);

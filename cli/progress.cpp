@@ -44,9 +44,9 @@ void Progress::show(std::int64_t done, std::int64_t total, const std::string& no
   const double seconds = since(start_);
   const double rate = seconds > 0.0 ? static_cast<double>(done) / seconds : 0.0;
   const double left = rate > 0.0 ? static_cast<double>(total - done) / rate : 0.0;
-  const std::string text = fmt::format("{}: {}/{} {}, {:.0f}/s, {} left, peak {}{}{}", what_, done, total, unit_, rate,
-                                       format_seconds(left), format_bytes(static_cast<double>(peak_resident_bytes())),
-                                       note.empty() ? "" : ", ", note);
+  const std::string text = fmt::format(
+      "{}: {}/{} {}, {:.0f}/s, {} left, peak {}{}{}", what_, done, total, unit_, rate, format_seconds(left),
+      format_bytes(static_cast<double>(peak_resident_bytes())), note.empty() ? "" : ", ", note);
   if (is_terminal_) {
     fmt::print(stderr, "\r\033[K{}", text);
     line_open_ = true;

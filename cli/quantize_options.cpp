@@ -11,11 +11,14 @@ namespace mixtape::cli {
 void QuantizeOptions::add(CLI::App& command) {
   command.add_option("--out", out, "Directory to write; it must not exist")->required();
   command.add_option("--bits", bits, "Bits per code: 2, 3, 4, 5, 6 or 8")
-      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))->capture_default_str();
+      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
+      ->capture_default_str();
   command.add_option("--group-size", group_size, "Weights that share a scale: 32, 64 or 128")
-      ->check(CLI::IsMember({32, 64, 128}))->capture_default_str();
+      ->check(CLI::IsMember({32, 64, 128}))
+      ->capture_default_str();
   command.add_option("--mode", mode, "Rounding rules of the reference's gpu or cpu path")
-      ->check(CLI::IsMember({"gpu", "cpu"}))->capture_default_str();
+      ->check(CLI::IsMember({"gpu", "cpu"}))
+      ->capture_default_str();
   command.add_flag("--smaller-groups", smaller_groups, "Where the group doesn't divide, take a smaller one");
   command.add_flag("--quantize-routers", quantize_routers, "Routers to 8 bits, group 64, instead of float");
 }
@@ -37,7 +40,8 @@ void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, bool al
   for (const PlannedModule& m : plan.modules) {
     quantized += m.stored.has_value();
     if (!all || (!m.stored && m.reason.empty())) continue;
-    const std::string stored = m.stored ? fmt::format("{} bits, group {}", m.stored->bits, m.stored->group_size) : "float";
+    const std::string stored =
+        m.stored ? fmt::format("{} bits, group {}", m.stored->bits, m.stored->group_size) : "float";
     fmt::print("{:<56} {:<18} {}\n", m.path, str(m.shape), stored);
   }
   for (const PlannedModule& m : plan.skipped()) {

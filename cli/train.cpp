@@ -8,12 +8,12 @@
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "mixtape/calib/evaluate.h"
+#include "mixtape/calib/float_model.h"
 #include "mixtape/calib/initialize.h"
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/json_file.h"
-#include "mixtape/calib/float_model.h"
 
 namespace mixtape::cli {
 namespace {
@@ -39,9 +39,10 @@ struct PretrainOptions {
   }
 };
 
-// exp of the entropy of the tokens' frequencies in `counted`, as a code for `rows`: what knowing only how common
-// each token is would reach. Add-one smoothing.
-double unigram_perplexity(std::span<const TokenRow> counted, std::span<const TokenRow> rows, std::int64_t vocab_size) {
+// exp of the entropy of the tokens' frequencies in `counted`, as a code for `rows`: what knowing only how
+// common each token is would reach. Add-one smoothing.
+double unigram_perplexity(std::span<const TokenRow> counted, std::span<const TokenRow> rows,
+                          std::int64_t vocab_size) {
   std::vector<double> counts(static_cast<std::size_t>(vocab_size), 1.0);
   double total = static_cast<double>(vocab_size);
   for (const TokenRow& row : counted) {
@@ -55,17 +56,18 @@ double unigram_perplexity(std::span<const TokenRow> counted, std::span<const Tok
 }
 
 int run_train(const PretrainOptions& o) {
-  require(!std::filesystem::exists(o.out), "train: output directory '", o.out, "' exists, expected a new one");
+  require(!std::filesystem::exists(o.out), "train: output directory '", o.out,
+          "' exists, expected a new one");
   const nlohmann::json config_json = read_json(o.config_file);
   const ModelConfig config = ModelConfig::parse(config_json, o.config_file);
   const Tokenizer tokenizer = Tokenizer::load(o.tokenizer);
   const Device device = Device::open(o.device);
   Tape tape(device);
   const OpenedModel opened{nullptr, config, tokenizer};
-  const CalibrationData data = split_rows(o.text.rows(opened, nullptr, nullptr), o.text.train_rows, o.text.validation_rows,
-                                          o.text.report_rows, o.text.seed);
-  fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(data.train), count_text(data.validation),
-             count_text(data.report));
+  const CalibrationData data = split_rows(o.text.rows(opened, nullptr, nullptr), o.text.train_rows,
+                                          o.text.validation_rows, o.text.report_rows, o.text.seed);
+  fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(data.train),
+             count_text(data.validation), count_text(data.report));
   const Parameters parameters = initial_parameters(config, o.text.seed, device);
   watch_interrupts();
   NextToken signal;
@@ -74,9 +76,11 @@ int run_train(const PretrainOptions& o) {
   hooks.should_stop = interrupted;
   hooks.progress = [&](const TrainProgress& p) {
     if (p.validation) {
-      progress.line(fmt::format("step {:>5}  validation loss {:.4f}", p.validation->step, p.validation->loss));
+      progress.line(
+          fmt::format("step {:>5}  validation loss {:.4f}", p.validation->step, p.validation->loss));
     } else {
-      progress.update(p.step, p.steps, fmt::format("loss {:.4f}, {:.0f} tokens/s", p.loss, p.tokens_per_second));
+      progress.update(p.step, p.steps,
+                      fmt::format("loss {:.4f}, {:.0f} tokens/s", p.loss, p.tokens_per_second));
     }
   };
   const TrainReport report =
@@ -90,12 +94,16 @@ int run_train(const PretrainOptions& o) {
   const CausalLm model(config, weights, DType::f32);
   const Evaluation result = evaluate(model, nullptr, tape, data.report, o.train.batch_size);
   const double unigram = unigram_perplexity(data.train, data.report, config.vocab_size);
-  fmt::print("held-out perplexity {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n", result.perplexity,
-             unigram, result.perplexity / unigram);
+  fmt::print("held-out perplexity {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
+             result.perplexity, unigram, result.perplexity / unigram);
   write_float_model(o.out, config_json, o.tokenizer, config, parameters);
   if (!o.json_file.empty()) {
-    const nlohmann::json json = {{"ppl", result.perplexity}, {"ppl_unigram", unigram}, {"steps", report.steps_done},
-                                 {"seed", o.text.seed}, {"tokens_per_second", static_cast<double>(report.tokens_seen) / report.seconds}};
+    const nlohmann::json json = {
+        {"ppl", result.perplexity},
+        {"ppl_unigram", unigram},
+        {"steps", report.steps_done},
+        {"seed", o.text.seed},
+        {"tokens_per_second", static_cast<double>(report.tokens_seen) / report.seconds}};
     write_file(o.json_file, json.dump(2) + "\n");
   }
   return report.best_step > 0 ? Status::ok : Status::not_improved;
@@ -111,9 +119,15 @@ void add_train(CLI::App& app, int& status) {
   command->add_option("--out", o->out, "Directory to write")->required();
   command->add_option("--device", o->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
   o->text.add(*command);
-  command->add_option("--steps", o->train.steps, "Optimizer steps")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--batch", o->train.batch_size, "Rows per step")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--lr", o->train.learning_rate, "Largest step size of Adam")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--steps", o->train.steps, "Optimizer steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--batch", o->train.batch_size, "Rows per step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--lr", o->train.learning_rate, "Largest step size of Adam")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--json", o->json_file, "Write the figures to this file");
   command->callback([o, &status] { status = run_train(*o); });
 }

@@ -5,11 +5,12 @@
 
 add_library(mixtape_flags INTERFACE)
 target_include_directories(mixtape_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(mixtape_flags SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
 # Highway: one portable target, AVX2 and AVX-512; the middle steps would only lengthen the build.
 target_compile_definitions(mixtape_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)")
 target_compile_options(mixtape_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                        -Werror -ffp-contract=off)
-target_link_libraries(mixtape_flags INTERFACE OpenMP::OpenMP_CXX DNNL::dnnl PkgConfig::HWY PkgConfig::PCRE2
+target_link_libraries(mixtape_flags INTERFACE OpenMP::OpenMP_CXX ${DNNL_LIBRARY} PkgConfig::HWY PkgConfig::PCRE2
                       PkgConfig::UTF8PROC nlohmann_json::nlohmann_json)
 if(MIXTAPE_SANITIZE)
   target_compile_options(mixtape_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all)

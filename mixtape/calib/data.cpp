@@ -6,8 +6,8 @@
 
 namespace mixtape {
 
-std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream, const std::vector<std::uint32_t>& prefix,
-                               std::int64_t length) {
+std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream,
+                               const std::vector<std::uint32_t>& prefix, std::int64_t length) {
   const std::int64_t fresh = length + 1 - static_cast<std::int64_t>(prefix.size());
   require(fresh > 0, "rows: length is ", length, ", expected at least ", prefix.size());
   std::vector<TokenRow> rows;
@@ -25,7 +25,8 @@ CalibrationData split_rows(std::vector<TokenRow> rows, std::int64_t train, std::
                            std::int64_t report, std::uint64_t seed) {
   const auto found = static_cast<std::int64_t>(rows.size());
   require(found > validation + report, "data: found ", found, " rows of text, expected at least ",
-          validation + report + 1, " (", report, " for the report, ", validation, " for validation, 1 for training)");
+          validation + report + 1, " (", report, " for the report, ", validation,
+          " for validation, 1 for training)");
   const std::vector<std::uint64_t> order = permutation(seed, static_cast<std::uint64_t>(found));
   auto take = [&, next = std::size_t{0}](std::int64_t count) mutable {
     std::vector<TokenRow> part;
@@ -42,7 +43,8 @@ CalibrationData split_rows(std::vector<TokenRow> rows, std::int64_t train, std::
 
 std::int64_t count_positions(std::span<const TokenRow> rows) {
   std::int64_t count = 0;
-  for (const TokenRow& row : rows) count += std::max<std::int64_t>(0, static_cast<std::int64_t>(row.size()) - 1);
+  for (const TokenRow& row : rows)
+    count += std::max<std::int64_t>(0, static_cast<std::int64_t>(row.size()) - 1);
   return count;
 }
 

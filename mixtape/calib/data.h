@@ -12,10 +12,10 @@ namespace mixtape {
 // One sequence. Position i predicts token i+1, so a row of n tokens has n-1 positions.
 using TokenRow = std::vector<std::uint32_t>;
 
-// Cuts a stream into rows of length+1 tokens, each begun by `prefix` tokens (BOS, or none); a last incomplete row
-// is dropped. No token of the stream is in two rows.
-std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream, const std::vector<std::uint32_t>& prefix,
-                               std::int64_t length);
+// Cuts a stream into rows of length+1 tokens, each begun by `prefix` tokens (BOS, or none); a last incomplete
+// row is dropped. No token of the stream is in two rows.
+std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream,
+                               const std::vector<std::uint32_t>& prefix, std::int64_t length);
 
 struct CalibrationData {
   std::vector<TokenRow> train, validation, report;

@@ -1,4 +1,5 @@
-// Codes, distillation losses, and the gradient of every scale and bias, against an independent PyTorch program.
+// Codes, distillation losses, and the gradient of every scale and bias, against an independent PyTorch
+// program.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,13 +23,15 @@ std::vector<float> floats(const TensorView& view) {
   return values;
 }
 
-// Calls fn with the checkpoint's name of each part of a stacked tensor, or with the name itself, and the part's number.
+// Calls fn with the checkpoint's name of each part of a stacked tensor, or with the name itself, and the
+// part's number.
 template <class Fn>
 void for_each_part(const std::string& path, std::int64_t experts, const Fn& fn) {
   static const std::regex stacked("(.*)\\.mlp\\.switch_mlp\\.(.*)");
   std::smatch match;
   if (!std::regex_match(path, match, stacked)) return fn(path, 0, 1);
-  for (std::int64_t e = 0; e < experts; ++e) fn(str(match[1].str(), ".mlp.experts.", e, ".", match[2].str()), e, experts);
+  for (std::int64_t e = 0; e < experts; ++e)
+    fn(str(match[1].str(), ".mlp.experts.", e, ".", match[2].str()), e, experts);
 }
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
@@ -50,8 +53,8 @@ class DwqParity : public ::testing::TestWithParam<std::string> {
         expected_(SafetensorsFile::open(kData + "dwq_" + GetParam() + "/expected.safetensors")),
         tape_(Device::cpu()),
         teacher_(load_parameters(*source_, config_, DType::f32, tape_.device())),
-        student_(quantize_parameters(*source_, teacher_, plan_quantization(*source_, {.params = format()}), Rounding::gpu,
-                                     tape_.device())) {}
+        student_(quantize_parameters(*source_, teacher_, plan_quantization(*source_, {.params = format()}),
+                                     Rounding::gpu, tape_.device())) {}
 
   AffineParams format() const {
     const auto& metadata = expected_.metadata();
@@ -100,15 +103,19 @@ class DwqParity : public ::testing::TestWithParam<std::string> {
     for (const NamedVar& v : weights.trainable()) {
       const auto dot = v.name.rfind('.');
       const std::vector<float> all = v.var.grad().to_vector<float>();
-      for_each_part(v.name.substr(0, dot), config_.num_experts, [&](const std::string& path, std::int64_t e, std::int64_t n) {
-        const auto size = static_cast<std::ptrdiff_t>(all.size()) / n;
-        const std::vector<float> part(all.begin() + e * size, all.begin() + (e + 1) * size);
-        EXPECT_LE(distance(part, floats(expected_.at(prefix + path + v.name.substr(dot)))), 1e-3) << path;
-      });
+      for_each_part(
+          v.name.substr(0, dot), config_.num_experts,
+          [&](const std::string& path, std::int64_t e, std::int64_t n) {
+            const auto size = static_cast<std::ptrdiff_t>(all.size()) / n;
+            const std::vector<float> part(all.begin() + e * size, all.begin() + (e + 1) * size);
+            EXPECT_LE(distance(part, floats(expected_.at(prefix + path + v.name.substr(dot)))), 1e-3) << path;
+          });
     }
   }
 
-  double expected_loss(const std::string& name) const { return static_cast<double>(floats(expected_.at(name))[0]); }
+  double expected_loss(const std::string& name) const {
+    return static_cast<double>(floats(expected_.at(name))[0]);
+  }
 
   std::unique_ptr<ModelSource> source_;
   ModelConfig config_;
@@ -125,19 +132,22 @@ TEST_P(DwqParity, CodesScalesAndBiasesAreEqual) {
     for_each_part(module, config_.num_experts, [&](const std::string& path, std::int64_t e, std::int64_t n) {
       ++parts;
       for (const auto& [suffix, buffer] :
-           {std::pair(".weight", matrix.codes), std::pair(".scales", matrix.scales), std::pair(".biases", matrix.biases)}) {
+           {std::pair(".weight", matrix.codes), std::pair(".scales", matrix.scales),
+            std::pair(".biases", matrix.biases)}) {
         const TensorView& wanted = expected_.at(path + suffix);
         std::vector<std::byte> bytes(buffer.bytes());
         buffer.read_bytes(bytes.data());
         const std::size_t size = bytes.size() / static_cast<std::size_t>(n);
         ASSERT_EQ(size, wanted.bytes.size()) << path << suffix;
-        EXPECT_EQ(std::memcmp(bytes.data() + static_cast<std::size_t>(e) * size, wanted.bytes.data(), size), 0)
+        EXPECT_EQ(std::memcmp(bytes.data() + static_cast<std::size_t>(e) * size, wanted.bytes.data(), size),
+                  0)
             << path << suffix;
       }
     });
   }
   std::size_t stored = 0;
-  for (const auto& [name, view] : expected_.tensors()) stored += name.ends_with(".biases") && !name.starts_with("grad");
+  for (const auto& [name, view] : expected_.tensors())
+    stored += name.ends_with(".biases") && !name.starts_with("grad");
   EXPECT_EQ(parts, stored);
 }
 

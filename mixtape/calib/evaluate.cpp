@@ -55,7 +55,9 @@ class Collector {
       teacher_top = top_k(teacher_logits, 1).indices;
     }
     tape_.encoder().commit_and_wait();
-    const auto weight = [&](std::size_t i) { return batch.weights[static_cast<std::size_t>(begin) + i] > 0.0f; };
+    const auto weight = [&](std::size_t i) {
+      return batch.weights[static_cast<std::size_t>(begin) + i] > 0.0f;
+    };
     nll_ += sum_where(nll, weight);
     for (std::size_t i = 0; i < static_cast<std::size_t>(hidden.shape()[0]); ++i) positions_ += weight(i);
     if (!teacher_) return;
@@ -85,7 +87,8 @@ class Collector {
     s.mean = sum / static_cast<double>(divergences_.size());
     std::sort(divergences_.begin(), divergences_.end());
     const auto at = [&](double share) {
-      return static_cast<double>(divergences_[static_cast<std::size_t>(share * static_cast<double>(divergences_.size() - 1))]);
+      return static_cast<double>(
+          divergences_[static_cast<std::size_t>(share * static_cast<double>(divergences_.size() - 1))]);
     };
     s.median = at(0.5);
     s.p95 = at(0.95);
@@ -108,15 +111,17 @@ std::int64_t logit_rows(std::int64_t vocab_size) {
   return std::clamp<std::int64_t>((std::int64_t{12} << 20) / std::max<std::int64_t>(vocab_size, 1), 64, 4096);
 }
 
-Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape, std::span<const TokenRow> rows,
-                    std::int64_t batch_size, const EvaluationProgress& progress) {
+Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape,
+                    std::span<const TokenRow> rows, std::int64_t batch_size,
+                    const EvaluationProgress& progress) {
   require(batch_size > 0, "evaluate: batch size is ", batch_size, ", expected 1 or more");
   const NoGrad guard(tape);
   Collector collector(model, teacher, tape);
   const std::int64_t total = count_positions(rows);
   std::int64_t done = 0;
   for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(batch_size)) {
-    const auto chunk = rows.subspan(begin, std::min(static_cast<std::size_t>(batch_size), rows.size() - begin));
+    const auto chunk =
+        rows.subspan(begin, std::min(static_cast<std::size_t>(batch_size), rows.size() - begin));
     collector.add(make_batch(tape.device(), chunk));
     done += count_positions(chunk);
     if (progress) progress(done, total);

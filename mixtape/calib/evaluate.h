@@ -27,8 +27,9 @@ struct Evaluation {
 // Called after each batch with the positions done so far.
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape, std::span<const TokenRow> rows,
-                    std::int64_t batch_size, const EvaluationProgress& progress = {});
+Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape,
+                    std::span<const TokenRow> rows, std::int64_t batch_size,
+                    const EvaluationProgress& progress = {});
 
 // Rows of logits computed at a time: keeps [rows, vocab] f32 scratch near 50 MB.
 std::int64_t logit_rows(std::int64_t vocab_size);

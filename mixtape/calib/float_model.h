@@ -8,9 +8,10 @@
 
 namespace mixtape {
 
-// Weights rounded to the config's dtype (experts stacked, as MLX names them), config.json, and the tokenizer files of
-// `tokenizer` unchanged. The directory appears whole or not at all; an existing one is refused.
+// Weights rounded to the config's dtype (experts stacked, as MLX names them), config.json, and the tokenizer
+// files of `tokenizer` unchanged. The directory appears whole or not at all; an existing one is refused.
 void write_float_model(const std::filesystem::path& target, const nlohmann::json& config_json,
-                       const std::filesystem::path& tokenizer, const ModelConfig& config, const Parameters& parameters);
+                       const std::filesystem::path& tokenizer, const ModelConfig& config,
+                       const Parameters& parameters);
 
 }  // namespace mixtape

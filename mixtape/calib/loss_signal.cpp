@@ -52,8 +52,8 @@ void write_row(const std::filesystem::path& file, const TopKTargets& targets) {
 void read_tensor(const SafetensorsFile& file, const std::string& name, const Buffer& to, std::int64_t at) {
   const TensorView view = file.at(name);
   const std::int64_t rows = view.shape[0];
-  require(at + rows <= to.shape()[0] && view.shape.numel() * to.shape()[0] == to.numel() * rows, "targets: tensor '",
-          name, "' is ", view.shape, ", expected rows of ", to);
+  require(at + rows <= to.shape()[0] && view.shape.numel() * to.shape()[0] == to.numel() * rows,
+          "targets: tensor '", name, "' is ", view.shape, ", expected rows of ", to);
   to.slice(at, at + rows).write_bytes(view.bytes.data());
 }
 
@@ -73,22 +73,23 @@ Var LiveTeacher::loss(const Var& logits, std::int64_t begin, std::int64_t end) {
   return kl_div(logits, reference.value(), options_);
 }
 
-CachedTeacher::CachedTeacher(const std::filesystem::path& directory, const std::string& fingerprint, Tape& tape,
-                             const KlOptions& options)
+CachedTeacher::CachedTeacher(const std::filesystem::path& directory, const std::string& fingerprint,
+                             Tape& tape, const KlOptions& options)
     : directory_(directory), tape_(tape), options_(options) {
   const nlohmann::json description = read_json(directory / kDescription);
   const std::string found = description.value("fingerprint", "");
   if (found != fingerprint) {
-    fail(ErrorCode::format, (directory / kDescription).string(), ": targets were made from other data, model or ",
-         "settings: fingerprint is '", found, "', expected '", fingerprint, "'");
+    fail(ErrorCode::format, (directory / kDescription).string(),
+         ": targets were made from other data, model or ", "settings: fingerprint is '", found,
+         "', expected '", fingerprint, "'");
   }
 }
 
 void CachedTeacher::start_batch(const Batch& batch, std::span<const std::size_t> rows) {
   const Device& device = tape_.device();
   const std::int64_t positions = batch.ids.numel(), columns = batch.ids.shape()[1];
-  targets_ = {device.alloc(DType::f32, {positions, options_.top_k}), device.alloc(DType::u32, {positions, options_.top_k}),
-              device.alloc(DType::f32, {positions})};
+  targets_ = {device.alloc(DType::f32, {positions, options_.top_k}),
+              device.alloc(DType::u32, {positions, options_.top_k}), device.alloc(DType::f32, {positions})};
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const SafetensorsFile file = SafetensorsFile::open(row_file(directory_, rows[r]));
     const std::int64_t at = static_cast<std::int64_t>(r) * columns;
@@ -104,8 +105,9 @@ Var CachedTeacher::loss(const Var& logits, std::int64_t begin, std::int64_t end)
   return kl_div(logits, targets, options_);
 }
 
-void write_targets(const std::filesystem::path& directory, const std::string& fingerprint, const CausalLm& teacher,
-                   Tape& tape, std::span<const TokenRow> rows, const KlOptions& options,
+void write_targets(const std::filesystem::path& directory, const std::string& fingerprint,
+                   const CausalLm& teacher, Tape& tape, std::span<const TokenRow> rows,
+                   const KlOptions& options,
                    const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
   require(options.top_k > 0, "targets: K is ", options.top_k, ", expected 1 or more");
   const NoGrad guard(tape);
@@ -116,11 +118,13 @@ void write_targets(const std::filesystem::path& directory, const std::string& fi
     const Buffer hidden = hidden_rows(teacher, batch);
     const std::int64_t positions = hidden.shape()[0], step = logit_rows(teacher.config().vocab_size);
     const TopKTargets all{device.alloc(DType::f32, {positions, options.top_k}),
-                          device.alloc(DType::u32, {positions, options.top_k}), device.alloc(DType::f32, {positions})};
+                          device.alloc(DType::u32, {positions, options.top_k}),
+                          device.alloc(DType::f32, {positions})};
     for (std::int64_t begin = 0; begin < positions; begin += step) {
       const std::int64_t end = std::min(positions, begin + step);
       const Var logits = teacher.logits(tape.constant(hidden.slice(begin, end)));
-      const TopKTargets part = make_top_k_targets(tape.encoder(), logits.value(), options.top_k, options.temperature);
+      const TopKTargets part =
+          make_top_k_targets(tape.encoder(), logits.value(), options.top_k, options.temperature);
       tape.encoder().copy(part.logits, all.logits.slice(begin, end));
       tape.encoder().copy(part.indices, all.indices.slice(begin, end));
       tape.encoder().copy(part.rest_lse, all.rest_lse.slice(begin, end));
@@ -133,12 +137,13 @@ void write_targets(const std::filesystem::path& directory, const std::string& fi
   output.commit();
 }
 
-std::string targets_fingerprint(const std::string& model, const ModelConfig& config, std::span<const TokenRow> rows,
-                                const KlOptions& options) {
+std::string targets_fingerprint(const std::string& model, const ModelConfig& config,
+                                std::span<const TokenRow> rows, const KlOptions& options) {
   Hash hash;
   for (const TokenRow& row : rows) hash.add(row.data(), row.size() * sizeof(row[0]));
-  return str(model, " ", name(config.architecture), " ", config.hidden_size, "x", config.num_hidden_layers, " rows ",
-             rows.size(), " ", std::hex, hash.state(), std::dec, " k ", options.top_k, " t ", options.temperature);
+  return str(model, " ", name(config.architecture), " ", config.hidden_size, "x", config.num_hidden_layers,
+             " rows ", rows.size(), " ", std::hex, hash.state(), std::dec, " k ", options.top_k, " t ",
+             options.temperature);
 }
 
 }  // namespace mixtape

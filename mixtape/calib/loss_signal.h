@@ -1,4 +1,5 @@
-// The loss that a model is trained on: the next token, or a teacher's logits, computed as needed or read from files.
+// The loss that a model is trained on: the next token, or a teacher's logits, computed as needed or read from
+// files.
 #pragma once
 
 #include <filesystem>
@@ -63,12 +64,13 @@ class CachedTeacher final : public LossSignal {
 };
 
 // One file per row, in a new directory that appears when it is complete.
-void write_targets(const std::filesystem::path& directory, const std::string& fingerprint, const CausalLm& teacher,
-                   Tape& tape, std::span<const TokenRow> rows, const KlOptions& options,
+void write_targets(const std::filesystem::path& directory, const std::string& fingerprint,
+                   const CausalLm& teacher, Tape& tape, std::span<const TokenRow> rows,
+                   const KlOptions& options,
                    const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 
 // Changes with the teacher's name and sizes, the rows, K and the temperature.
-std::string targets_fingerprint(const std::string& model, const ModelConfig& config, std::span<const TokenRow> rows,
-                                const KlOptions& options);
+std::string targets_fingerprint(const std::string& model, const ModelConfig& config,
+                                std::span<const TokenRow> rows, const KlOptions& options);
 
 }  // namespace mixtape

@@ -103,9 +103,10 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
   return rows;
 }
 
-std::vector<TokenRow> sample_rows(const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows,
-                                  std::int64_t length, std::int64_t batch, std::uint64_t seed,
-                                  const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
+std::vector<TokenRow> sample_rows(
+    const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows, std::int64_t length,
+    std::int64_t batch, std::uint64_t seed,
+    const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
   std::vector<TokenRow> all;
   for (std::int64_t done = 0; done < rows;) {
     const std::int64_t now = std::min(batch, rows - done);
@@ -115,8 +116,9 @@ std::vector<TokenRow> sample_rows(const CausalLm& model, Tape& tape, std::uint32
     const auto count_token = [&](std::size_t, std::uint32_t) {
       if (progress && ++tokens % now == 0) progress(done * length + tokens, rows * length);
     };
-    for (TokenRow& row : sample(model, tape, std::vector<TokenRow>(static_cast<std::size_t>(now), TokenRow{begin}),
-                                length, options, count_token)) {
+    for (TokenRow& row :
+         sample(model, tape, std::vector<TokenRow>(static_cast<std::size_t>(now), TokenRow{begin}), length,
+                options, count_token)) {
       all.push_back(std::move(row));
     }
     done += now;

@@ -16,8 +16,8 @@ struct SampleOptions {
   std::vector<std::uint32_t> stop;  // a row that drew one of these gets no further tokens; empty: never
 };
 
-// Continues each prompt (all of one length) by up to `count` tokens. The draw depends on seed, row and position
-// alone. on_token(row, id) is called in order, row by row for each position.
+// Continues each prompt (all of one length) by up to `count` tokens. The draw depends on seed, row and
+// position alone. on_token(row, id) is called in order, row by row for each position.
 std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vector<TokenRow>& prompts,
                              std::int64_t count, const SampleOptions& options,
                              const std::function<void(std::size_t row, std::uint32_t id)>& on_token = {});
@@ -26,8 +26,9 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
 std::uint32_t pick(const float* logits, std::int64_t count, const SampleOptions& options, double u);
 
 // `rows` rows of length+1 tokens from the model itself, each begun by `begin`, `batch` at a time.
-std::vector<TokenRow> sample_rows(const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows,
-                                  std::int64_t length, std::int64_t batch, std::uint64_t seed,
-                                  const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+std::vector<TokenRow> sample_rows(
+    const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows, std::int64_t length,
+    std::int64_t batch, std::uint64_t seed,
+    const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 
 }  // namespace mixtape

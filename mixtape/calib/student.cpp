@@ -10,8 +10,8 @@ ModelConfig student_config(const ModelConfig& teacher, const QuantizationPlan& p
   return config;
 }
 
-Parameters quantize_parameters(const ModelSource& source, const Parameters& teacher, const QuantizationPlan& plan,
-                               Rounding rounding, const Device& device) {
+Parameters quantize_parameters(const ModelSource& source, const Parameters& teacher,
+                               const QuantizationPlan& plan, Rounding rounding, const Device& device) {
   Parameters student;
   student.dense = teacher.dense;
   for (const PlannedModule& m : plan.modules) {

@@ -47,7 +47,8 @@ class Masters {
     std::vector<Buffer> gradients;
     for (std::size_t i = 0; i < vars_.size(); ++i) {
       if (!vars_[i].grad()) continue;
-      tensors.push_back({vars_[i].value(), vars_[i].grad(), moments_[i].first, moments_[i].second, units_[i]});
+      tensors.push_back(
+          {vars_[i].value(), vars_[i].grad(), moments_[i].first, moments_[i].second, units_[i]});
       gradients.push_back(vars_[i].grad());
     }
     if (clip_norm > 0.0) options.grad_scale = clip_scale(encoder, gradients, clip_norm);
@@ -65,7 +66,8 @@ class Masters {
   // Biases move in the unit of their scales; float tensors in their own mean magnitude.
   static double unit(const std::string& name, const Buffer& p, const Parameters& parameters) {
     const auto quantized = parameters.quantized.find(name.substr(0, name.rfind('.')));
-    const double magnitude = mean_magnitude(quantized == parameters.quantized.end() ? p : quantized->second.scales);
+    const double magnitude =
+        mean_magnitude(quantized == parameters.quantized.end() ? p : quantized->second.scales);
     return std::max(magnitude, 1e-8);
   }
 
@@ -110,7 +112,8 @@ class Step {
   }
 
  private:
-  double head(const Batch& batch, const Buffer& h, std::int64_t begin, std::int64_t end, const Buffer& gradient) {
+  double head(const Batch& batch, const Buffer& h, std::int64_t begin, std::int64_t end,
+              const Buffer& gradient) {
     const Var leaf = gradient ? tape_.parameter(h) : tape_.constant(h);
     const Var loss = signal_.loss(model_.logits(leaf), begin, end);
     const std::span<const float> weights(batch.weights.data() + begin, static_cast<std::size_t>(end - begin));
@@ -137,9 +140,9 @@ class Step {
 
 class Trainer {
  public:
-  Trainer(const ModelConfig& config, const Parameters& parameters, DType compute, LossSignal& signal, Tape& tape,
-            std::span<const TokenRow> train, std::span<const TokenRow> validation, const TrainOptions& options,
-            const TrainHooks& hooks)
+  Trainer(const ModelConfig& config, const Parameters& parameters, DType compute, LossSignal& signal,
+          Tape& tape, std::span<const TokenRow> train, std::span<const TokenRow> validation,
+          const TrainOptions& options, const TrainHooks& hooks)
       : tape_(tape),
         weights_(tape, parameters, options.trainable),
         model_(config, weights_, compute),
@@ -150,13 +153,15 @@ class Trainer {
         options_(options),
         hooks_(hooks) {
     forward_.checkpoint_blocks = options.checkpoint_blocks;
-    forward_.on_routing = [this](std::int64_t layer, const Buffer& offsets) { count_routing(layer, offsets); };
+    forward_.on_routing = [this](std::int64_t layer, const Buffer& offsets) {
+      count_routing(layer, offsets);
+    };
   }
 
   TrainReport run(const BatchOrder& order) {
     validate(0);
-    const std::int64_t every =
-        options_.validate_every > 0 ? options_.validate_every : std::max<std::int64_t>(1, options_.steps / 10);
+    const std::int64_t every = options_.validate_every > 0 ? options_.validate_every
+                                                           : std::max<std::int64_t>(1, options_.steps / 10);
     for (std::int64_t pass = 0; report_.steps_done < options_.steps && !report_.stopped_early; ++pass) {
       const auto batches = order(pass);
       require(!batches.empty(), "train: no batch, found ", train_.size(), " training rows");
@@ -197,7 +202,8 @@ class Trainer {
 
   double rate(std::int64_t step) const {
     if (options_.constant_rate) return options_.learning_rate;
-    const auto warmup = static_cast<std::int64_t>(std::ceil(options_.warmup_share * static_cast<double>(options_.steps)));
+    const auto warmup =
+        static_cast<std::int64_t>(std::ceil(options_.warmup_share * static_cast<double>(options_.steps)));
     return warmup_cosine(options_.learning_rate, step, warmup, options_.steps, options_.final_rate_share);
   }
 
@@ -240,7 +246,8 @@ class Trainer {
 
   void tell(double loss, const ValidationPoint* validation) const {
     if (!hooks_.progress) return;
-    const double rate = report_.seconds > 0.0 ? static_cast<double>(report_.tokens_seen) / report_.seconds : 0.0;
+    const double rate =
+        report_.seconds > 0.0 ? static_cast<double>(report_.tokens_seen) / report_.seconds : 0.0;
     hooks_.progress({report_.steps_done, options_.steps, loss, rate, validation});
   }
 
@@ -275,13 +282,13 @@ BatchOrder shuffled_batches(std::size_t rows, std::int64_t batch_size, std::uint
   };
 }
 
-TrainReport train(const ModelConfig& config, const Parameters& parameters, DType compute, LossSignal& signal, Tape& tape,
-                  std::span<const TokenRow> train_rows, std::span<const TokenRow> validation_rows,
+TrainReport train(const ModelConfig& config, const Parameters& parameters, DType compute, LossSignal& signal,
+                  Tape& tape, std::span<const TokenRow> train_rows, std::span<const TokenRow> validation_rows,
                   const BatchOrder& order, const TrainOptions& options, const TrainHooks& hooks) {
   require(options.steps > 0, "train: steps is ", options.steps, ", expected 1 or more");
   require(options.batch_size > 0, "train: batch size is ", options.batch_size, ", expected 1 or more");
-  require(!train_rows.empty() && !validation_rows.empty(), "train: found ", train_rows.size(), " training and ",
-          validation_rows.size(), " validation rows, expected at least one of each");
+  require(!train_rows.empty() && !validation_rows.empty(), "train: found ", train_rows.size(),
+          " training and ", validation_rows.size(), " validation rows, expected at least one of each");
   Trainer trainer(config, parameters, compute, signal, tape, train_rows, validation_rows, options, hooks);
   return trainer.run(order);
 }

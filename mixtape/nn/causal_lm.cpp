@@ -38,8 +38,9 @@ Attention load_attention(TapeWeights& weights, const std::string& at) {
 }
 
 DenseMlp load_dense(TapeWeights& weights, const std::string& at) {
-  return {weights.matrix(at + "gate_proj"),    weights.matrix(at + "up_proj"),    weights.matrix(at + "down_proj"),
-          bias_of(weights, at + "gate_proj"), bias_of(weights, at + "up_proj"), bias_of(weights, at + "down_proj")};
+  return {weights.matrix(at + "gate_proj"), weights.matrix(at + "up_proj"),
+          weights.matrix(at + "down_proj"), bias_of(weights, at + "gate_proj"),
+          bias_of(weights, at + "up_proj"), bias_of(weights, at + "down_proj")};
 }
 
 SparseMlp load_sparse(TapeWeights& weights, const std::string& at) {
@@ -74,7 +75,8 @@ Var append(const Var& past, const Var& now) { return past.value() ? concat({past
 CausalLm::CausalLm(const ModelConfig& config, TapeWeights& weights, DType dtype)
     : config_(config), dtype_(dtype), tape_(weights.tape()) {
   embedding_ = weights.matrix("model.embed_tokens");
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) blocks_.push_back(load_block(weights, config, i));
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
+    blocks_.push_back(load_block(weights, config, i));
   final_norm_ = weights.vector("model.norm.weight");
   head_ = config.tie_word_embeddings ? embedding_ : weights.matrix("lm_head");
   const std::vector<float> frequencies = rope_inverse_frequencies(config);
@@ -83,7 +85,8 @@ CausalLm::CausalLm(const ModelConfig& config, TapeWeights& weights, DType dtype)
 }
 
 Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
-  require(ids && ids.dtype() == DType::u32 && ids.shape().rank() == 2, "model: ids is ", ids, ", expected u32 [B,S]");
+  require(ids && ids.dtype() == DType::u32 && ids.shape().rank() == 2, "model: ids is ", ids,
+          ", expected u32 [B,S]");
   const std::int64_t past = options.cache ? options.cache->length() : 0;
   const Buffer at = positions(ids.shape()[0], past, ids.shape()[1]);
   if (options.cache) {
@@ -121,16 +124,20 @@ Var CausalLm::attention(const Block& block, std::int64_t layer, const Var& x, co
     const Var y = reshape(add_bias(linear(x, w), bias), {batch, length, count, head_dim});
     return norm.value() ? rms_norm(y, norm, eps()) : y;
   };
-  const Var q = rope(heads(a.q_proj, a.q_bias, a.q_norm, config_.num_attention_heads), positions, inverse_frequencies_);
-  Var k = rope(heads(a.k_proj, a.k_bias, a.k_norm, config_.num_key_value_heads), positions, inverse_frequencies_);
+  const Var q =
+      rope(heads(a.q_proj, a.q_bias, a.q_norm, config_.num_attention_heads), positions, inverse_frequencies_);
+  Var k =
+      rope(heads(a.k_proj, a.k_bias, a.k_norm, config_.num_key_value_heads), positions, inverse_frequencies_);
   Var v = heads(a.v_proj, a.v_bias, Var(), config_.num_key_value_heads);
   if (cache) {
     const auto i = static_cast<std::size_t>(layer);
     k = cache->keys[i] = append(cache->keys[i], k);
     v = cache->values[i] = append(cache->values[i], v);
   }
-  const Var y = mixtape::attention(q, k, v, {.scale = 1.0f / std::sqrt(static_cast<float>(head_dim)), .causal = true});
-  return add_bias(linear(reshape(y, {batch, length, config_.num_attention_heads * head_dim}), a.o_proj), a.o_bias);
+  const Var y =
+      mixtape::attention(q, k, v, {.scale = 1.0f / std::sqrt(static_cast<float>(head_dim)), .causal = true});
+  return add_bias(linear(reshape(y, {batch, length, config_.num_attention_heads * head_dim}), a.o_proj),
+                  a.o_bias);
 }
 
 Var CausalLm::mlp(const Block& block, std::int64_t layer, const Var& x, const ForwardOptions& options) const {
@@ -141,20 +148,26 @@ Var CausalLm::mlp(const Block& block, std::int64_t layer, const Var& x, const Fo
   return add_bias(linear(silu_mul(gate, up), m.down_proj), m.down_bias);
 }
 
-// y = sum_k score_k * expert_k(x): rows are copied once per chosen expert, sorted by expert, and added up again.
-Var CausalLm::sparse_mlp(const SparseMlp& m, std::int64_t layer, const Var& x, const ForwardOptions& options) const {
+// y = sum_k score_k * expert_k(x): rows are copied once per chosen expert, sorted by expert, and added up
+// again.
+Var CausalLm::sparse_mlp(const SparseMlp& m, std::int64_t layer, const Var& x,
+                         const ForwardOptions& options) const {
   const Var rows = reshape(x, {x.shape().rows(), x.shape().cols()});
-  const MoeRoute route = moe_route(linear(rows, m.router, DType::f32), config_.num_experts_per_tok, config_.norm_topk_prob);
+  const MoeRoute route =
+      moe_route(linear(rows, m.router, DType::f32), config_.num_experts_per_tok, config_.norm_topk_prob);
   const MoePlan plan = moe_plan(tape_.encoder(), route.indices, config_.num_experts);
   if (options.on_routing) options.on_routing(layer, plan.offsets);
   const Var sorted = embedding(rows, plan.rows);
-  const Var inner = silu_mul(grouped_linear(sorted, m.gate_proj, plan.offsets), grouped_linear(sorted, m.up_proj, plan.offsets));
-  return reshape(moe_combine(grouped_linear(inner, m.down_proj, plan.offsets), route.weights, plan), x.shape());
+  const Var inner = silu_mul(grouped_linear(sorted, m.gate_proj, plan.offsets),
+                             grouped_linear(sorted, m.up_proj, plan.offsets));
+  return reshape(moe_combine(grouped_linear(inner, m.down_proj, plan.offsets), route.weights, plan),
+                 x.shape());
 }
 
 Buffer CausalLm::positions(std::int64_t batch, std::int64_t begin, std::int64_t length) const {
   std::vector<std::uint32_t> values;
-  for (std::int64_t i = 0; i < batch * length; ++i) values.push_back(static_cast<std::uint32_t>(begin + i % length));
+  for (std::int64_t i = 0; i < batch * length; ++i)
+    values.push_back(static_cast<std::uint32_t>(begin + i % length));
   return Buffer::from(tape_.device(), {batch, length}, values);
 }
 

@@ -23,7 +23,8 @@ void check_shape(const ModelSource& source, const std::string& name, const Shape
 
 }  // namespace
 
-Parameters load_parameters(const ModelSource& source, const ModelConfig& config, DType dtype, const Device& device) {
+Parameters load_parameters(const ModelSource& source, const ModelConfig& config, DType dtype,
+                           const Device& device) {
   const QuantizedReader reader(source);
   Parameters parameters;
   for (const ModelTensor& t : tensor_list(config)) {

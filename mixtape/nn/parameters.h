@@ -19,9 +19,10 @@ struct Parameters {
   std::size_t bytes() const;
 };
 
-// All tensors of the model, float ones in `dtype`; a quantized directory gives quantized matrices, whose scales and
-// biases are in `dtype` too. Throws format for a tensor that the source lacks or whose shape differs, naming file,
-// tensor, found and wanted.
-Parameters load_parameters(const ModelSource& source, const ModelConfig& config, DType dtype, const Device& device);
+// All tensors of the model, float ones in `dtype`; a quantized directory gives quantized matrices, whose
+// scales and biases are in `dtype` too. Throws format for a tensor that the source lacks or whose shape
+// differs, naming file, tensor, found and wanted.
+Parameters load_parameters(const ModelSource& source, const ModelConfig& config, DType dtype,
+                           const Device& device);
 
 }  // namespace mixtape

@@ -60,17 +60,20 @@ Ids read_ids(const TensorView& view, const Device& device) {
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c = 1; c < cols; ++c) targets.push_back(all[static_cast<std::size_t>(r * cols + c)]);
   }
-  return {Buffer::from(device, view.shape, all), Buffer(), Buffer::from(device, {rows * (cols - 1)}, targets)};
+  return {Buffer::from(device, view.shape, all), Buffer(),
+          Buffer::from(device, {rows * (cols - 1)}, targets)};
 }
 
 // The gradient that the file holds for one of our tensors: experts are stored one by one.
-std::vector<double> expected_gradient(const SafetensorsFile& file, const std::string& prefix, const std::string& name) {
+std::vector<double> expected_gradient(const SafetensorsFile& file, const std::string& prefix,
+                                      const std::string& name) {
   static const std::regex stacked("(.*)\\.mlp\\.switch_mlp\\.(gate_proj|up_proj|down_proj)\\.(.*)");
   std::smatch match;
   if (!std::regex_match(name, match, stacked)) return values_of(file.at(prefix + name));
   std::vector<double> all;
   for (int e = 0;; ++e) {
-    const std::string one = str(prefix, match[1].str(), ".mlp.experts.", e, ".", match[2].str(), ".", match[3].str());
+    const std::string one =
+        str(prefix, match[1].str(), ".mlp.experts.", e, ".", match[2].str(), ".", match[3].str());
     if (!file.has(one)) return all;
     const std::vector<double> values = values_of(file.at(one));
     all.insert(all.end(), values.begin(), values.end());

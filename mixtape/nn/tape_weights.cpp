@@ -25,7 +25,8 @@ Matrix TapeWeights::matrix(const std::string& path) {
   Matrix m;
   if (const auto found = parameters_.quantized.find(path); found != parameters_.quantized.end()) {
     const QuantizedMatrix& q = found->second;
-    const bool trains = mode_ == Trainable::everything || (mode_ == Trainable::quantization && q.format.bits < 8);
+    const bool trains =
+        mode_ == Trainable::everything || (mode_ == Trainable::quantization && q.format.bits < 8);
     m.codes = q.codes;
     m.scales = leaf(path + ".scales", q.scales, trains);
     m.biases = leaf(path + ".biases", q.biases, trains);

@@ -62,7 +62,9 @@ class Lister {
     if (bias) vector(path + ".bias", out);
   }
   void vector(const std::string& name, std::int64_t size) { add(name, {size}, TensorKind::vector); }
-  void add(const std::string& name, const Shape& shape, TensorKind kind) { list_.push_back({name, shape, kind}); }
+  void add(const std::string& name, const Shape& shape, TensorKind kind) {
+    list_.push_back({name, shape, kind});
+  }
 
   const ModelConfig& c_;
   std::vector<ModelTensor> list_;
@@ -72,6 +74,8 @@ class Lister {
 
 std::vector<ModelTensor> tensor_list(const ModelConfig& config) { return Lister(config).list(); }
 
-std::string module_path(const std::string& tensor_name) { return tensor_name.substr(0, tensor_name.rfind('.')); }
+std::string module_path(const std::string& tensor_name) {
+  return tensor_name.substr(0, tensor_name.rfind('.'));
+}
 
 }  // namespace mixtape
