@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The program's exit statuses and messages on bad input, and that nothing is half-written.
+# usage: tests/program.sh SOURCE_DIR MIXTAPE
+set -uo pipefail
+cd "$1"
+mixtape=$2
+model=tests/data/stories260k
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# expect STATUS TEXT ARGUMENTS...: the program ends with the status and says the text.
+expect() {
+  local status=$1 text=$2 output found
+  shift 2
+  output=$("$mixtape" "$@" 2>&1 </dev/null)
+  found=$?
+  if [ $found != "$status" ] || [[ $output != *"$text"* ]]; then
+    echo "mixtape $*: status $found, expected $status and '$text' in: $output"
+    failed=1
+  fi
+}
+
+mkdir "$work/exists"
+: >"$work/empty.txt"
+printf 'Once upon a time\n%.0s' $(seq 40) >"$work/short.txt"
+printf 'bad \xff byte\n' >"$work/latin.txt"
+
+expect 2 "exists, expected a new directory" quantize --model $model --out "$work/exists"
+expect 1 "cannot open" quantize --model "$work/absent.gguf" --out "$work/new"
+expect 2 "" quantize --model $model --out "$work/new" --bits 7
+expect 2 "" quantize --model $model --out "$work/new" --group-size 0
+expect 2 "expected at least" dwq --model $model --out "$work/new" --group-size 32 --text "$work/short.txt"
+expect 2 "expected at least" dwq --model $model --out "$work/new" --group-size 32 --text "$work/empty.txt"
+expect 1 "latin.txt" dwq --model $model --out "$work/new" --group-size 32 --text "$work/latin.txt"
+expect 2 "expected one of --text" dwq --model $model --out "$work/new" --group-size 32
+expect 2 "" nonsense
+expect 0 "bits per weight" dwq --model $model --out "$work/new" --group-size 32 --data self --dry-run
+expect 0 "31 modules" quantize --model $model --out "$work/rounded" --group-size 32
+expect 0 "perplexity" eval --model "$work/rounded" --teacher $model --text "$work/short.txt" --length 32
+expect 0 "Once" generate --model "$work/rounded" --prompt "Once" --count 4
+expect 0 "llama" info $model
+expect 0 "processor" doctor
+
+left=$(ls -A "$work" | grep -Ev '^(exists|empty.txt|short.txt|latin.txt|rounded)$' || true)
+if [ -n "$left" ]; then
+  echo "left behind: $left"
+  failed=1
+fi
+exit $failed
