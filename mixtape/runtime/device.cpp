@@ -65,6 +65,7 @@ Device Device::open(const std::string& name) {
   if (name == "cuda") return cuda(0);
   if (name.size() == 6 && name.starts_with("cuda:") && name[5] >= '0' && name[5] <= '9')
     return cuda(name[5] - '0');
+  if (name == "sim") return get("sim", 0);
   fail(ErrorCode::invalid_argument, "device: '", name, "' is unknown, expected cpu, cuda, cuda:N or auto");
 }
 

@@ -3,6 +3,8 @@
 #include <omp.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <sstream>
 
 namespace mixtape::testing {
 namespace {
@@ -123,7 +125,7 @@ void check_op(const Device& device, const OpCheck& check) {
   expect_close(check.name + " forward", step.y, y, check.forward_bound);
   const std::vector<Doubles> dx = check.backward(x, dy.values);
   compare(check, "backward", step, dx, 1.0);
-  if (check.prove_oracle) prove_oracle(check, x, dy.values, dx);
+  if (check.prove_oracle && device == Device::cpu()) prove_oracle(check, x, dy.values, dx);
   compare(check, "backward, accumulated", run_step(device, check, random_dy, 2), dx, 2.0);
 
   const auto ones = [&](const Var& v) {
@@ -145,12 +147,15 @@ void check_op(const Device& device, const OpCheck& check) {
   const Step with_slice = run_step(device, check, sliced, 1);
   compare(check, "backward, sliced upstream", with_slice, check.backward(x, dy.values), 1.0);
 
-  expect_same_bits(check.name, [&] {
-    const Step again = run_step(device, check, random_dy, 1);
-    std::vector<Buffer> all = again.dx;
-    all.push_back(again.y);
-    return all;
-  });
+  expect_same_bits(
+      check.name,
+      [&] {
+        const Step again = run_step(device, check, random_dy, 1);
+        std::vector<Buffer> all = again.dx;
+        all.push_back(again.y);
+        return all;
+      },
+      device.name() == "sim" ? 2 : 20);
 }
 
 void expect_close(const std::string& what, const HostTensor& found, const Doubles& wanted, Bound bound) {
@@ -194,6 +199,12 @@ void expect_same_bits(const std::string& what, const std::function<std::vector<B
   }
 }
 
-std::vector<Device> test_devices() { return {Device::cpu()}; }
+std::vector<Device> test_devices() {
+  const char* names = std::getenv("MIXTAPE_TEST_DEVICES");
+  std::istringstream list(names ? names : "cpu");
+  std::vector<Device> devices;
+  for (std::string name; std::getline(list, name, ',');) devices.push_back(Device::open(name));
+  return devices;
+}
 
 }  // namespace mixtape::testing

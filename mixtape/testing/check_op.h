@@ -79,7 +79,7 @@ class Poison {
     }                                                                                      \
   } while (false)
 
-// The devices that tests run on.
+// The devices that tests run on: those that MIXTAPE_TEST_DEVICES names ("cpu,sim"), or the CPU.
 std::vector<Device> test_devices();
 
 }  // namespace mixtape::testing

@@ -1,0 +1,112 @@
+// The words that GPU kernels are written in: the common subset of CUDA C++ and the Metal Shading Language.
+//
+//   MIXTAPE_KERNEL(scale_f32, 256, ScaleParams p, Global<const float> x, Global<float> y) {
+//     const std::int64_t i = global_thread();
+//     if (i < p.count) y[i] = p.factor * x[i];
+//   }
+//
+// A kernel takes one struct of fixed-width fields by value, then pointers. 256 is the most threads a block
+// may have. Templates are fine; std, recursion, virtual, double, static and global variables are not.
+//   Global<T>, Shared<T>    pointers to device memory and to memory that a block shares
+//   MIXTAPE_SHARED(T, name, count)   at kernel scope: `name` is a Shared<T>; the count is a constant
+//   MIXTAPE_SHARED_DYNAMIC(T, name)  the launch's shared_bytes
+//   MIXTAPE_DEVICE          before a function that kernels call
+//   f32, bf16, f16          value types; to_f32(v), from_f32<T>(v): all arithmetic is in f32
+//   Pack<T, N>              N values that are moved at once; load_pack<N>(p), store_pack(p, pack): p aligned
+//   to
+//                           N values; is_aligned(p, bytes)
+//   thread_x/y, block_x/y/z, threads_x/y (per block), blocks_x/y (per grid), flat_thread, block_threads
+//   global_thread           block_x * threads_x + thread_x, 64 bits
+//   lane, warp              within the group of kLanes = 32 threads that run together: by flat_thread
+//   row_sum, row_max, row_index   a row per threads_x threads: 32 with any threads_y, or one row per block
+//   barrier                 every thread of the block; orders shared and device memory within the block
+//   lane_barrier            the same for the 32 threads of a warp
+//   lane_sum, lane_max (NaN wins), lane_shuffle(v, from), lane_xor(v, mask), lane_ballot(bool): every thread
+//   of
+//                           the warp takes part
+//   atomic_add (u32), atomic_min (u64)
+//   exp_f32 log_f32 sqrt_f32 tanh_f32 fma_f32 max_nan abs_f32 floor_f32 rint_f32 bits_of float_of
+// Products and sums are never contracted by the compiler: fma_f32 where one is meant.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#include "mixtape/backend/gpu/language_cuda.h"
+#elif defined(__OPENCL_CPP_VERSION__)
+#include "mixtape/backend/gpu/language_opencl.h"
+#else
+#include "mixtape/backend/gpu/language_sim.h"
+#endif
+
+namespace mixtape {
+
+MIXTAPE_DEVICE std::int64_t global_thread() {
+  return static_cast<std::int64_t>(block_x()) * threads_x() + thread_x();
+}
+MIXTAPE_DEVICE std::int64_t grid_threads() { return static_cast<std::int64_t>(blocks_x()) * threads_x(); }
+MIXTAPE_DEVICE int flat_thread() { return thread_y() * threads_x() + thread_x(); }
+MIXTAPE_DEVICE int block_threads() { return threads_x() * threads_y(); }
+MIXTAPE_DEVICE int lane() { return flat_thread() % kLanes; }
+MIXTAPE_DEVICE int warp() { return flat_thread() / kLanes; }
+
+// A NaN among the two wins.
+MIXTAPE_DEVICE float max_nan(float a, float b) { return (a > b || a != a) ? a : b; }
+
+MIXTAPE_DEVICE float lane_sum(float v) {
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) v += lane_xor(v, mask);
+  return v;
+}
+MIXTAPE_DEVICE float lane_max(float v) {
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) v = max_nan(v, lane_xor(v, mask));
+  return v;
+}
+
+// Sum and maximum over the block, the same value in every thread. `scratch` holds 32 floats; what was in it
+// before must have been read by all.
+MIXTAPE_DEVICE float block_sum(float v, Shared<float> scratch) {
+  v = lane_sum(v);
+  if (lane() == 0) scratch[warp()] = v;
+  barrier();
+  const int warps = (block_threads() + kLanes - 1) / kLanes;
+  const float all = lane_sum(lane() < warps ? static_cast<float>(scratch[lane()]) : 0.0f);
+  barrier();
+  return all;
+}
+MIXTAPE_DEVICE float block_max(float v, Shared<float> scratch) {
+  v = lane_max(v);
+  if (lane() == 0) scratch[warp()] = v;
+  barrier();
+  const int warps = (block_threads() + kLanes - 1) / kLanes;
+  const float all = lane_max(static_cast<float>(scratch[lane() < warps ? lane() : 0]));
+  barrier();
+  return all;
+}
+
+// Sum and maximum over a row that threads_x threads share: 32 of them and any threads_y, or a whole block.
+MIXTAPE_DEVICE float row_sum(float v, Shared<float> scratch) {
+  return threads_x() == kLanes ? lane_sum(v) : block_sum(v, scratch);
+}
+MIXTAPE_DEVICE float row_max(float v, Shared<float> scratch) {
+  return threads_x() == kLanes ? lane_max(v) : block_max(v, scratch);
+}
+// The row of this thread: threads_y rows per block.
+MIXTAPE_DEVICE std::int64_t row_index() {
+  return static_cast<std::int64_t>(block_x()) * threads_y() + thread_y();
+}
+
+// Remembers the lowest position at which an index was out of range, with the index's 32 bits.
+MIXTAPE_DEVICE void report_index(Global<std::uint64_t> errors, std::int64_t position, std::uint32_t value) {
+  atomic_min(errors, (static_cast<std::uint64_t>(position) << 32) | value);
+}
+
+// The index types of an op's `is_signed` flag, in 64 bits.
+MIXTAPE_DEVICE std::int64_t index_value(std::uint32_t bits, bool is_signed) {
+  return is_signed ? static_cast<std::int64_t>(static_cast<std::int32_t>(bits))
+                   : static_cast<std::int64_t>(bits);
+}
+
+}  // namespace mixtape
+
+// X(f32) X(bf16): one kernel per value type.
+#define MIXTAPE_VALUE_KERNELS(X) X(f32) X(bf16)

@@ -1,0 +1,135 @@
+// CUDA's face of the kernel language.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define MIXTAPE_DEVICE __device__ __forceinline__
+#define MIXTAPE_KERNEL(name, max_threads, ...) \
+  extern "C" __global__ void __launch_bounds__(max_threads) name(__VA_ARGS__)
+#define MIXTAPE_SHARED(type, name, count)                                       \
+  __shared__ __align__(16) unsigned char name##_memory[sizeof(type) * (count)]; \
+  const Shared<type> name = reinterpret_cast<type*>(name##_memory)
+#define MIXTAPE_SHARED_DYNAMIC(type, name)                                \
+  extern __shared__ __align__(16) unsigned char mixtape_dynamic_shared[]; \
+  const Shared<type> name = reinterpret_cast<type*>(mixtape_dynamic_shared)
+#define MIXTAPE_UNROLL _Pragma("unroll")
+
+namespace mixtape {
+
+template <class T>
+using Global = T*;
+template <class T>
+using Shared = T*;
+
+constexpr int kLanes = 32;
+
+using f32 = float;
+struct bf16 {
+  std::uint16_t bits;
+};
+struct f16 {
+  std::uint16_t bits;
+};
+
+MIXTAPE_DEVICE std::uint32_t bits_of(float v) { return __float_as_uint(v); }
+MIXTAPE_DEVICE float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
+
+MIXTAPE_DEVICE float to_f32(float v) { return v; }
+MIXTAPE_DEVICE float to_f32(bf16 v) { return float_of(static_cast<std::uint32_t>(v.bits) << 16); }
+MIXTAPE_DEVICE float to_f32(f16 v) { return __half2float(__ushort_as_half(v.bits)); }
+
+template <class T>
+MIXTAPE_DEVICE T from_f32(float v);
+template <>
+MIXTAPE_DEVICE float from_f32<float>(float v) {
+  return v;
+}
+template <>
+MIXTAPE_DEVICE bf16 from_f32<bf16>(float v) {
+  return bf16{__bfloat16_as_ushort(__float2bfloat16_rn(v))};
+}
+template <>
+MIXTAPE_DEVICE f16 from_f32<f16>(float v) {
+  return f16{__half_as_ushort(__float2half_rn(v))};
+}
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T v[N];
+};
+// Packs of more than 16 bytes are moved 16 at a time.
+template <int N, class T>
+MIXTAPE_DEVICE Pack<T, N> load_pack(const T* p) {
+  Pack<T, N> pack;
+  constexpr int kBytes = sizeof(T) * N;
+  if constexpr (kBytes >= 16) {
+    for (int i = 0; i < kBytes / 16; ++i)
+      reinterpret_cast<uint4*>(pack.v)[i] = reinterpret_cast<const uint4*>(p)[i];
+  } else if constexpr (kBytes == 8) {
+    *reinterpret_cast<uint2*>(pack.v) = *reinterpret_cast<const uint2*>(p);
+  } else if constexpr (kBytes == 4) {
+    *reinterpret_cast<unsigned*>(pack.v) = *reinterpret_cast<const unsigned*>(p);
+  } else {
+    for (int i = 0; i < N; ++i) pack.v[i] = p[i];
+  }
+  return pack;
+}
+template <class T, int N>
+MIXTAPE_DEVICE void store_pack(T* p, const Pack<T, N>& pack) {
+  constexpr int kBytes = sizeof(T) * N;
+  if constexpr (kBytes >= 16) {
+    for (int i = 0; i < kBytes / 16; ++i)
+      reinterpret_cast<uint4*>(p)[i] = reinterpret_cast<const uint4*>(pack.v)[i];
+  } else if constexpr (kBytes == 8) {
+    *reinterpret_cast<uint2*>(p) = *reinterpret_cast<const uint2*>(pack.v);
+  } else if constexpr (kBytes == 4) {
+    *reinterpret_cast<unsigned*>(p) = *reinterpret_cast<const unsigned*>(pack.v);
+  } else {
+    for (int i = 0; i < N; ++i) p[i] = pack.v[i];
+  }
+}
+template <class T>
+MIXTAPE_DEVICE bool is_aligned(T* p, int bytes) {
+  return reinterpret_cast<unsigned long long>(p) % static_cast<unsigned>(bytes) == 0;
+}
+
+MIXTAPE_DEVICE int thread_x() { return static_cast<int>(threadIdx.x); }
+MIXTAPE_DEVICE int thread_y() { return static_cast<int>(threadIdx.y); }
+MIXTAPE_DEVICE int threads_x() { return static_cast<int>(blockDim.x); }
+MIXTAPE_DEVICE int threads_y() { return static_cast<int>(blockDim.y); }
+MIXTAPE_DEVICE int block_x() { return static_cast<int>(blockIdx.x); }
+MIXTAPE_DEVICE int block_y() { return static_cast<int>(blockIdx.y); }
+MIXTAPE_DEVICE int block_z() { return static_cast<int>(blockIdx.z); }
+MIXTAPE_DEVICE int blocks_x() { return static_cast<int>(gridDim.x); }
+MIXTAPE_DEVICE int blocks_y() { return static_cast<int>(gridDim.y); }
+
+MIXTAPE_DEVICE void barrier() { __syncthreads(); }
+MIXTAPE_DEVICE void lane_barrier() { __syncwarp(); }
+template <class T>
+MIXTAPE_DEVICE T lane_shuffle(T v, int from) {
+  return __shfl_sync(0xffffffffu, v, from);
+}
+template <class T>
+MIXTAPE_DEVICE T lane_xor(T v, int mask) {
+  return __shfl_xor_sync(0xffffffffu, v, mask);
+}
+MIXTAPE_DEVICE std::uint32_t lane_ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
+
+MIXTAPE_DEVICE std::uint32_t atomic_add(std::uint32_t* p, std::uint32_t v) { return atomicAdd(p, v); }
+MIXTAPE_DEVICE void atomic_min(std::uint64_t* p, std::uint64_t v) {
+  atomicMin(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(v));
+}
+
+MIXTAPE_DEVICE float exp_f32(float v) { return expf(v); }
+MIXTAPE_DEVICE float log_f32(float v) { return logf(v); }
+MIXTAPE_DEVICE float sqrt_f32(float v) { return sqrtf(v); }
+MIXTAPE_DEVICE float tanh_f32(float v) { return tanhf(v); }
+MIXTAPE_DEVICE float fma_f32(float a, float b, float c) { return fmaf(a, b, c); }
+MIXTAPE_DEVICE float abs_f32(float v) { return fabsf(v); }
+MIXTAPE_DEVICE float floor_f32(float v) { return floorf(v); }
+MIXTAPE_DEVICE float rint_f32(float v) { return rintf(v); }
+MIXTAPE_DEVICE int count_bits(std::uint32_t v) { return __popc(v); }
+MIXTAPE_DEVICE int lowest_bit(std::uint32_t v) { return __ffs(static_cast<int>(v)) - 1; }
+
+}  // namespace mixtape

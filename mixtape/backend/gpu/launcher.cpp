@@ -1,0 +1,72 @@
+#include "mixtape/backend/gpu/launcher.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace mixtape::gpu {
+namespace {
+
+using Table = std::unordered_map<std::string, Launcher>;
+
+Table& table() {
+  static Table launchers;
+  return launchers;
+}
+
+}  // namespace
+
+Argument::Argument(const Buffer& buffer) {
+  if (!buffer) return;
+  memory = &buffer.memory();
+  offset = buffer.byte_offset();
+  bytes = buffer.bytes();
+}
+
+Argument Argument::part(std::size_t at, std::size_t count) const {
+  require(at + count <= bytes, "gpu: part [", at, ",", at + count, ") of an argument of ", bytes, " bytes");
+  return {memory, offset + at, count};
+}
+
+Gemm with_strides(Gemm g) {
+  if (g.row_a == 0) g.row_a = g.trans_a ? g.m : g.k;
+  if (g.row_b == 0) g.row_b = g.trans_b ? g.k : g.n;
+  if (g.row_c == 0) g.row_c = g.n;
+  if (g.step_a == 0) g.step_a = (g.trans_a ? g.k : g.m) * g.row_a;
+  if (g.step_b == 0) g.step_b = (g.trans_b ? g.n : g.k) * g.row_b;
+  if (g.step_c == 0) g.step_c = g.m * g.row_c;
+  return g;
+}
+
+void Call::launch_same(Grid grid, Grid block, std::uint32_t shared_bytes) const {
+  std::vector<Argument> arguments(dispatch.reads.begin(), dispatch.reads.end());
+  arguments.insert(arguments.end(), dispatch.writes.begin(), dispatch.writes.end());
+  queue.launch({dispatch.kernel, grid, block, dispatch.params, std::move(arguments), shared_bytes});
+}
+
+bool register_launcher(const std::string& name, Launcher launcher) {
+  return table().emplace(name, std::move(launcher)).second;
+}
+
+const Launcher* find_launcher(const std::string& name) {
+  const auto found = table().find(name);
+  return found == table().end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> launchers() {
+  std::vector<std::string> names;
+  for (const auto& [name, launcher] : table()) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Grid grid_of(std::int64_t blocks) {
+  require(blocks <= std::numeric_limits<std::int32_t>::max(), "gpu: a grid of ", blocks,
+          " blocks is too large");
+  return {static_cast<std::uint32_t>(std::max<std::int64_t>(blocks, 1)), 1, 1};
+}
+
+Grid grid_for(std::int64_t elements, std::int64_t per_thread) {
+  return grid_of(ceil_div(elements, 256 * per_thread));
+}
+
+}  // namespace mixtape::gpu

@@ -1,0 +1,123 @@
+// How an op's dispatch becomes launches of GPU kernels: a launcher, a host function in <op>_gpu.cpp, chooses
+// the geometry, takes scratch memory and launches kernels from <op>_gpu.cu. The same launchers drive every
+// backend that runs those kernels.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mixtape/runtime/command_encoder.h"
+
+namespace mixtape::gpu {
+
+// A kernel's pointer argument: where it points, and how far it may be followed. Null memory is a null
+// pointer.
+struct Argument {
+  Memory* memory = nullptr;
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+
+  Argument() = default;
+  Argument(const Buffer& buffer);  // NOLINT: a buffer is what arguments usually are
+  Argument(Memory& whole) : memory(&whole), bytes(whole.bytes()) {}
+  Argument(Memory* base, std::size_t at, std::size_t count) : memory(base), offset(at), bytes(count) {}
+  // `count` bytes from `at` bytes on.
+  Argument part(std::size_t at, std::size_t count) const;
+};
+
+struct Launch {
+  std::string kernel;
+  Grid grid = {1, 1, 1};
+  Grid block = {1, 1, 1};
+  std::vector<std::byte> params;
+  std::vector<Argument> arguments;
+  std::uint32_t shared_bytes = 0;
+};
+
+// c[m,n] (+)= alpha * op(a)[m,k] * op(b)[k,n], row-major, `batch` times; f32 sums.
+struct Gemm {
+  DType in = DType::f32;   // of a and b
+  DType out = DType::f32;  // `in` or f32
+  std::int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  bool accumulate = false;
+  float alpha = 1.0f;
+  Argument a, b, c;
+  std::int64_t batch = 1;
+  // Elements from one row to the next and from one matrix to the next; 0: dense.
+  std::int64_t row_a = 0, row_b = 0, row_c = 0;
+  std::int64_t step_a = 0, step_b = 0, step_c = 0;
+};
+
+// Fills in the strides that are 0.
+Gemm with_strides(Gemm gemm);
+
+// Where launches go: in order, each sees what came before.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+  virtual void launch(const Launch& launch) = 0;
+  virtual void gemm(const Gemm& gemm) = 0;
+  virtual void zero(const Argument& target) = 0;
+  virtual void copy(const Argument& from, const Argument& to) = 0;
+  // Memory for the launches that follow; may be dropped as soon as they are queued.
+  virtual std::shared_ptr<Memory> scratch(std::size_t bytes) = 0;
+  // Where kernels report an index that is not in 0..limit-1 (report_index); surfaces at wait.
+  virtual Argument index_errors(const std::string& kernel, std::int64_t limit, bool is_signed,
+                                ErrorSlot& errors) = 0;
+  // Multiprocessors: for grids that loop. Results must not depend on it.
+  virtual int processors() const = 0;
+};
+
+struct Call {
+  const Dispatch& dispatch;
+  Queue& queue;
+  ErrorSlot& errors;
+
+  template <class P>
+  const P& params() const {
+    require(dispatch.params.size() == sizeof(P), dispatch.kernel, ": got ", dispatch.params.size(),
+            " parameter bytes, expected ", sizeof(P));
+    return *reinterpret_cast<const P*>(dispatch.params.data());
+  }
+  const Buffer& read(std::size_t i) const { return dispatch.reads.at(i); }
+  const Buffer& write(std::size_t i) const { return dispatch.writes.at(i); }
+  DType dtype(std::size_t read_index) const { return read(read_index).dtype(); }
+  Argument index_errors(std::int64_t limit, bool is_signed) const {
+    return queue.index_errors(dispatch.kernel, limit, is_signed, errors);
+  }
+  template <class P>
+  void launch(const std::string& kernel, Grid grid, Grid block, const P& params,
+              std::vector<Argument> arguments, std::uint32_t shared_bytes = 0) const {
+    queue.launch({kernel, grid, block, params_bytes(params), std::move(arguments), shared_bytes});
+  }
+  // The kernel of the dispatch's own name with its params, reads and writes.
+  void launch_same(Grid grid, Grid block, std::uint32_t shared_bytes = 0) const;
+};
+
+using Launcher = std::function<void(const Call&)>;
+
+// Launchers enter themselves here before main.
+bool register_launcher(const std::string& name, Launcher launcher);
+const Launcher* find_launcher(const std::string& name);
+std::vector<std::string> launchers();
+
+#define MIXTAPE_GPU_LAUNCHER(name, ...)                                     \
+  [[maybe_unused]] static const bool MIXTAPE_JOIN(launcher_, __COUNTER__) = \
+      ::mixtape::gpu::register_launcher(name, __VA_ARGS__)
+// For f32 and bf16: MIXTAPE_GPU_LAUNCHERS("softmax_forward_", forward).
+#define MIXTAPE_GPU_LAUNCHERS(prefix, ...)         \
+  MIXTAPE_GPU_LAUNCHER(prefix "f32", __VA_ARGS__); \
+  MIXTAPE_GPU_LAUNCHER(prefix "bf16", __VA_ARGS__)
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+// `blocks` in x. Throws invalid_argument past 2^31 - 1.
+Grid grid_of(std::int64_t blocks);
+// Blocks of 256 threads, `per_thread` elements each.
+Grid grid_for(std::int64_t elements, std::int64_t per_thread = 1);
+constexpr Grid kBlock256 = {256, 1, 1};
+
+}  // namespace mixtape::gpu

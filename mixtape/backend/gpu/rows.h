@@ -1,0 +1,35 @@
+// Geometry of kernels that hold a row in registers: how many threads share a row, how many packs each holds.
+#pragma once
+
+#include "mixtape/backend/gpu/launcher.h"
+
+namespace mixtape::gpu {
+
+struct RowShape {
+  Grid grid, block;
+  int held;  // packs per thread: 1, 2, 4, 8; 0 where a row doesn't fit
+};
+
+// A row of `cols` elements of `bytes` each, moved in packs of 16 bytes; at most `max_held` packs per thread.
+inline RowShape row_shape(std::int64_t rows, std::int64_t cols, std::size_t bytes, int max_held) {
+  const std::int64_t packs = ceil_div(cols * static_cast<std::int64_t>(bytes), 16);
+  for (int held = 1; held <= std::min(max_held, 4); held *= 2) {
+    if (packs <= 32 * held) return {grid_of(ceil_div(rows, 8)), {32, 8, 1}, held};
+  }
+  for (int held = 1; held <= max_held; held *= 2) {
+    const std::int64_t threads = ceil_div(ceil_div(packs, held), 32) * 32;
+    if (threads <= (held < 4 && held < max_held ? 512 : 1024))
+      return {grid_of(rows), {static_cast<std::uint32_t>(threads), 1, 1}, held};
+  }
+  return {grid_of(rows), {1024, 1, 1}, 0};
+}
+
+inline bool rows_are_packs(std::initializer_list<const Buffer*> buffers) {
+  for (const Buffer* b : buffers) {
+    if (b->byte_offset() % 16 != 0) return false;
+    if (static_cast<std::size_t>(b->shape().cols()) * size_of(b->dtype()) % 16 != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace mixtape::gpu

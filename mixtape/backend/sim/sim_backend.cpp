@@ -1,0 +1,228 @@
+// The simulator as a device: memory with a shadow, launches on the machine, matrix products in plain loops.
+#include <cstring>
+#include <mutex>
+
+#include "mixtape/backend/gpu/launcher.h"
+#include "mixtape/backend/sim/machine.h"
+#include "mixtape/runtime/backend.h"
+
+namespace mixtape::sim {
+namespace {
+
+class SimMemory final : public Memory {
+ public:
+  SimMemory(std::size_t bytes, std::shared_ptr<MemoryStats> stats) : region(bytes), stats_(std::move(stats)) {
+    stats_->live_bytes += bytes;
+    stats_->peak_bytes = std::max(stats_->peak_bytes, stats_->live_bytes);
+  }
+  ~SimMemory() override { stats_->live_bytes -= region.bytes.size(); }
+  std::size_t bytes() const override { return region.bytes.size(); }
+  std::byte* host_data() override { return nullptr; }
+  Region region;
+
+ private:
+  std::shared_ptr<MemoryStats> stats_;
+};
+
+Region& region_of(Memory& memory) { return static_cast<SimMemory&>(memory).region; }
+
+void mark_written(Region& region, std::size_t offset, std::size_t bytes) {
+  std::fill_n(region.written.begin() + static_cast<std::ptrdiff_t>(offset), bytes, std::uint8_t{1});
+}
+
+void expect_written(const Region& region, std::size_t offset, std::size_t bytes, const std::string& who) {
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (region.written[offset + i] == 0)
+      fail(ErrorCode::device, who, ": byte ", i, " of ", bytes, " is read, but nothing wrote it");
+  }
+}
+
+double element(const gpu::Argument& a, DType dtype, std::int64_t i) {
+  const std::byte* p = region_of(*a.memory).bytes.data() + a.offset;
+  switch (dtype) {
+    case DType::f32:
+      return reinterpret_cast<const float*>(p)[i];
+    case DType::bf16:
+      return static_cast<float>(reinterpret_cast<const bf16*>(p)[i]);
+    default:
+      return static_cast<float>(reinterpret_cast<const f16*>(p)[i]);
+  }
+}
+
+void set_element(const gpu::Argument& a, DType dtype, std::int64_t i, double value) {
+  std::byte* p = region_of(*a.memory).bytes.data() + a.offset;
+  const auto v = static_cast<float>(value);
+  if (dtype == DType::f32) reinterpret_cast<float*>(p)[i] = v;
+  if (dtype == DType::bf16) reinterpret_cast<bf16*>(p)[i] = bf16(v);
+  if (dtype == DType::f16) reinterpret_cast<f16*>(p)[i] = f16(v);
+  mark_written(region_of(*a.memory), a.offset + static_cast<std::size_t>(i) * size_of(dtype), size_of(dtype));
+}
+
+// The bytes that `rows` rows of `cols` elements touch, `batch` times.
+void check_matrix(const char* name, const gpu::Argument& a, DType dtype, std::int64_t rows, std::int64_t cols,
+                  std::int64_t row, std::int64_t step, std::int64_t batch, bool is_read) {
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto at = static_cast<std::size_t>(b * step + r * row) * size_of(dtype);
+      const auto bytes = static_cast<std::size_t>(cols) * size_of(dtype);
+      if (at + bytes > a.bytes)
+        fail(ErrorCode::device, "gemm: ", name, " ends at byte ", at + bytes, " of ", a.bytes);
+      if (is_read) expect_written(region_of(*a.memory), a.offset + at, bytes, str("gemm: ", name));
+    }
+  }
+}
+
+class SimQueue final : public gpu::Queue {
+ public:
+  explicit SimQueue(Backend& backend) : backend_(backend) {}
+
+  void launch(const gpu::Launch& launch) override {
+    static constexpr std::array kNames = {
+        "argument 0", "argument 1", "argument 2", "argument 3",  "argument 4",  "argument 5",  "argument 6",
+        "argument 7", "argument 8", "argument 9", "argument 10", "argument 11", "argument 12", "argument 13"};
+    std::vector<View> views;
+    for (const gpu::Argument& a : launch.arguments) {
+      const auto begin = static_cast<std::int64_t>(a.offset);
+      Region* region = a.memory == nullptr ? nullptr : &region_of(*a.memory);
+      views.emplace_back(region, begin, begin + static_cast<std::int64_t>(a.bytes), kNames.at(views.size()));
+    }
+    run_kernel(launch.kernel, {launch.grid, launch.block, launch.shared_bytes}, launch.params, views);
+  }
+
+  void gemm(const gpu::Gemm& gemm) override {
+    const gpu::Gemm g = gpu::with_strides(gemm);
+    check_matrix("a", g.a, g.in, g.trans_a ? g.k : g.m, g.trans_a ? g.m : g.k, g.row_a, g.step_a, g.batch,
+                 true);
+    check_matrix("b", g.b, g.in, g.trans_b ? g.n : g.k, g.trans_b ? g.k : g.n, g.row_b, g.step_b, g.batch,
+                 true);
+    check_matrix("c", g.c, g.out, g.m, g.n, g.row_c, g.step_c, g.batch, g.accumulate);
+    for (std::int64_t b = 0; b < g.batch; ++b) {
+      for (std::int64_t i = 0; i < g.m; ++i) {
+        for (std::int64_t j = 0; j < g.n; ++j) product(g, b, i, j);
+      }
+    }
+  }
+
+  void zero(const gpu::Argument& a) override {
+    Region& region = region_of(*a.memory);
+    std::memset(region.bytes.data() + a.offset, 0, a.bytes);
+    mark_written(region, a.offset, a.bytes);
+  }
+  void copy(const gpu::Argument& from, const gpu::Argument& to) override {
+    expect_written(region_of(*from.memory), from.offset, from.bytes, "copy");
+    std::memmove(region_of(*to.memory).bytes.data() + to.offset,
+                 region_of(*from.memory).bytes.data() + from.offset, from.bytes);
+    mark_written(region_of(*to.memory), to.offset, from.bytes);
+  }
+  std::shared_ptr<Memory> scratch(std::size_t bytes) override { return backend_.allocate(bytes, false); }
+
+  gpu::Argument index_errors(const std::string& kernel, std::int64_t limit, bool is_signed,
+                             ErrorSlot& errors) override {
+    reports_.push_back({kernel, limit, is_signed, &errors, backend_.allocate(sizeof(std::uint64_t), true)});
+    const std::uint64_t none = ~std::uint64_t{0};
+    backend_.write(*reports_.back().memory, 0, &none, sizeof none);
+    return *reports_.back().memory;
+  }
+  // After the launches of a dispatch.
+  void harvest() {
+    for (const Report& report : reports_) {
+      std::uint64_t found = 0;
+      backend_.read(*report.memory, 0, &found, sizeof found);
+      if (found == ~std::uint64_t{0}) continue;
+      const auto bits = static_cast<std::uint32_t>(found);
+      const std::int64_t value =
+          report.is_signed ? std::int64_t{static_cast<std::int32_t>(bits)} : std::int64_t{bits};
+      report.errors->report_index(report.kernel, static_cast<std::int64_t>(found >> 32), value, report.limit);
+    }
+  }
+  int processors() const override { return 4; }
+
+ private:
+  struct Report {
+    std::string kernel;
+    std::int64_t limit;
+    bool is_signed;
+    ErrorSlot* errors;
+    std::shared_ptr<Memory> memory;
+  };
+
+  static void product(const gpu::Gemm& g, std::int64_t b, std::int64_t i, std::int64_t j) {
+    double sum = 0.0;
+    for (std::int64_t l = 0; l < g.k; ++l) {
+      const std::int64_t a_at = g.trans_a ? l * g.row_a + i : i * g.row_a + l;
+      const std::int64_t b_at = g.trans_b ? j * g.row_b + l : l * g.row_b + j;
+      sum += element(g.a, g.in, b * g.step_a + a_at) * element(g.b, g.in, b * g.step_b + b_at);
+    }
+    const std::int64_t at = b * g.step_c + i * g.row_c + j;
+    const double before = g.accumulate ? element(g.c, g.out, at) : 0.0;
+    set_element(g.c, g.out, at, g.alpha * sum + before);
+  }
+
+  Backend& backend_;
+  std::vector<Report> reports_;
+};
+
+class SimKernels final : public KernelRegistry {
+ public:
+  bool has(const std::string& name) const override {
+    return gpu::find_launcher(name) != nullptr || has_kernel(name);
+  }
+  void register_host(const std::string& name, HostKernel) override {
+    fail(ErrorCode::not_supported, "register_host: kernel '", name, "': sim runs GPU kernels");
+  }
+  void register_source(const std::string& name, const std::string&) override {
+    fail(ErrorCode::not_supported, "register_source: kernel '", name, "': sim compiles no source");
+  }
+};
+
+class SimBackend final : public Backend {
+ public:
+  std::string name() const override { return "sim"; }
+  std::string description() const override { return "GPU kernels on the host, every access checked"; }
+  std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
+    auto memory = std::make_shared<SimMemory>(bytes, stats_);
+    if (zero) mark_written(memory->region, 0, bytes);
+    return memory;
+  }
+  MemoryStats memory_stats() const override { return *stats_; }
+  void reset_peak() override { stats_->peak_bytes = stats_->live_bytes; }
+  void poison_uninitialized(bool) override {}  // what nothing wrote is never readable
+  KernelRegistry& kernels() override { return kernels_; }
+
+  void run(const Dispatch& d, ErrorSlot& errors) override {
+    if (errors.has_exception()) return;
+    const std::lock_guard lock(mutex_);
+    SimQueue queue(*this);
+    const gpu::Call call{d, queue, errors};
+    try {
+      if (const gpu::Launcher* launcher = gpu::find_launcher(d.kernel)) {
+        (*launcher)(call);
+      } else {
+        call.launch_same(d.grid, d.block, d.shared_bytes);
+      }
+      queue.harvest();
+    } catch (...) {
+      errors.report_exception(std::current_exception());
+    }
+  }
+  void synchronize() override {}
+  void read(Memory& memory, std::size_t offset, void* host, std::size_t bytes) override {
+    expect_written(region_of(memory), offset, bytes, "read");
+    std::memcpy(host, region_of(memory).bytes.data() + offset, bytes);
+  }
+  void write(Memory& memory, std::size_t offset, const void* host, std::size_t bytes) override {
+    std::memcpy(region_of(memory).bytes.data() + offset, host, bytes);
+    mark_written(region_of(memory), offset, bytes);
+  }
+
+ private:
+  std::shared_ptr<MemoryStats> stats_ = std::make_shared<MemoryStats>();
+  std::mutex mutex_;
+  SimKernels kernels_;
+};
+
+[[maybe_unused]] const bool registered =
+    register_backend("sim", [](int) { return std::make_shared<SimBackend>(); });
+
+}  // namespace
+}  // namespace mixtape::sim
