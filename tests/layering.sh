@@ -15,7 +15,7 @@ check() {
       echo "$file includes $include; $folder may include only: $*"
       failed=1
     fi
-  done < <(find "$folder" -name '*.h' -o -name '*.cpp' | sort | grep -Ev '_(test|bench)\.cpp$' |
+  done < <(find "$folder" -name '*.h' -o -name '*.cpp' -o -name '*.cu' | sort | grep -Ev '_(test|bench)\.cpp$' |
              xargs -r grep -Ho '#include "mixtape/[^"]*"' | sed 's/#include "//; s/"$//' || true)
 }
 
@@ -24,16 +24,20 @@ check mixtape/core mixtape/core/
 check mixtape/runtime $base
 check mixtape/autograd $base mixtape/autograd/
 check mixtape/backend/cpu $base mixtape/backend/cpu/
-for op in mixtape/ops/*/; do check "${op%/}" $base mixtape/autograd/ mixtape/ops/ mixtape/backend/cpu/; done
+check mixtape/backend/gpu $base mixtape/backend/gpu/ mixtape/backend/sim/machine.h
+check mixtape/backend/cuda $base mixtape/backend/gpu/ mixtape/backend/cuda/
+check mixtape/backend/sim $base mixtape/backend/gpu/ mixtape/backend/sim/
+for op in mixtape/ops/*/; do check "${op%/}" $base mixtape/autograd/ mixtape/ops/ mixtape/backend/cpu/ mixtape/backend/gpu/; done
 check mixtape/io $base mixtape/io/
 check mixtape/quant $base mixtape/io/ mixtape/quant/ mixtape/ops/quantize/
 check mixtape/nn $base mixtape/autograd/ mixtape/ops/ mixtape/io/ mixtape/quant/ mixtape/nn/
 check mixtape/calib $base mixtape/autograd/ mixtape/ops/ mixtape/io/ mixtape/quant/ mixtape/nn/ mixtape/calib/
 check mixtape/testing $base mixtape/autograd/ mixtape/testing/
 
-# backend/cpu is seen only by an op's host kernels.
-if grep -l '#include "mixtape/backend/' -r mixtape/ops | grep -Ev '_(cpu|test|bench)\.(cpp|h)$'; then
-  echo "only <op>_cpu files may include a backend"
+# backend/cpu is seen only by an op's host kernels, backend/gpu only by its GPU kernels and their launchers.
+if grep -l '#include "mixtape/backend/cpu/' -r mixtape/ops | grep -Ev '_(cpu|test|bench)\.(cpp|h)$' ||
+  grep -l '#include "mixtape/backend/gpu/' -r mixtape/ops | grep -Ev '_(gpu|cuda|test|bench)\.(cpp|h|cu)$'; then
+  echo "only <op>_cpu, <op>_gpu and <op>_cuda files may include a backend"
   failed=1
 fi
 exit $failed

@@ -14,7 +14,7 @@ void CommandEncoder::encode(const Dispatch& dispatch) {
   if (!device_.kernels().has(dispatch.kernel)) {
     fail(ErrorCode::not_supported, "kernel '", dispatch.kernel, "' does not exist on ", device_.name());
   }
-  device_.backend().run(dispatch, errors_);
+  device_.backend().run(dispatch, *errors_);
 }
 
 void CommandEncoder::copy(const Buffer& src, const Buffer& dst) {
@@ -39,7 +39,7 @@ void CommandEncoder::accumulate(const Buffer& src, const Buffer& dst) {
 
 void CommandEncoder::wait() {
   device_.backend().synchronize();
-  errors_.rethrow();
+  errors_->rethrow();
 }
 
 void CommandEncoder::commit_and_wait() {

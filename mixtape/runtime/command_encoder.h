@@ -64,7 +64,7 @@ class CommandEncoder {
  private:
   void check(const Buffer& buffer, const std::string& kernel) const;
   Device device_;
-  ErrorSlot errors_;
+  std::shared_ptr<ErrorSlot> errors_ = std::make_shared<ErrorSlot>();
 };
 
 }  // namespace mixtape

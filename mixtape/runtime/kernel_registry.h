@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -14,7 +15,8 @@
 namespace mixtape {
 
 // Where a kernel reports a bad index. Keeps the lowest position, so that the report is the same on every run.
-class ErrorSlot {
+// Owned by an encoder; backends that learn of errors late hold it weakly.
+class ErrorSlot : public std::enable_shared_from_this<ErrorSlot> {
  public:
   struct IndexError {
     std::string kernel;

@@ -68,6 +68,8 @@ class Queue {
   // Where kernels report an index that is not in 0..limit-1 (report_index); surfaces at wait.
   virtual Argument index_errors(const std::string& kernel, std::int64_t limit, bool is_signed,
                                 ErrorSlot& errors) = 0;
+  // Whether there is such a kernel: some exist for one kind of card only.
+  virtual bool has(const std::string& kernel) const = 0;
   // Multiprocessors: for grids that loop. Results must not depend on it.
   virtual int processors() const = 0;
 };

@@ -36,4 +36,34 @@ ACCUMULATE(f32)
 ACCUMULATE(bf16)
 ACCUMULATE(f16)
 
+// y (+)= x in another value dtype, four at a time.
+template <class From, class To>
+MIXTAPE_DEVICE void convert(const ConvertParams& p, Global<const From> x, Global<To> y) {
+  const std::int64_t i = global_thread() * 4;
+  if (i + 4 <= p.count && is_aligned(x, 4 * sizeof(From)) && is_aligned(y, 4 * sizeof(To))) {
+    const Pack<From, 4> a = load_pack<4>(x + i);
+    Pack<To, 4> b;
+    if (p.accumulate != 0) b = load_pack<4>(y + i);
+    MIXTAPE_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      const float v = to_f32(a.v[c]);
+      b.v[c] = from_f32<To>(p.accumulate != 0 ? to_f32(b.v[c]) + v : v);
+    }
+    store_pack(y + i, b);
+  } else {
+    for (int c = 0; c < 4 && i + c < p.count; ++c) {
+      const float v = to_f32(x[i + c]);
+      y[i + c] = from_f32<To>(p.accumulate != 0 ? to_f32(y[i + c]) + v : v);
+    }
+  }
+}
+#define CONVERT(FROM, TO)                                                                           \
+  MIXTAPE_KERNEL(convert_##FROM##_##TO, 256, ConvertParams p, Global<const FROM> x, Global<TO> y) { \
+    convert<FROM, TO>(p, x, y);                                                                     \
+  }
+CONVERT(f32, bf16)
+CONVERT(f32, f16)
+CONVERT(bf16, f32)
+CONVERT(f16, f32)
+
 }  // namespace mixtape

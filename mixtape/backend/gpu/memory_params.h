@@ -11,5 +11,9 @@ struct FillParams {
 struct AccumulateParams {
   std::int64_t count;
 };
+struct ConvertParams {
+  std::int64_t count;
+  std::uint32_t accumulate;
+};
 
 }  // namespace mixtape

@@ -135,6 +135,7 @@ class SimQueue final : public gpu::Queue {
       report.errors->report_index(report.kernel, static_cast<std::int64_t>(found >> 32), value, report.limit);
     }
   }
+  bool has(const std::string& kernel) const override { return has_kernel(kernel); }
   int processors() const override { return 4; }
 
  private:

@@ -28,12 +28,16 @@ OpCheck matmul_check(DType dtype, DType out, const MatmulShape& s, const Shape& 
   return check;
 }
 
+void check_everywhere(const OpCheck& check) {
+  for (const Device& device : testing::test_devices()) check_op(device, check);
+}
+
 void check_flat(DType dtype, DType out, std::int64_t m, std::int64_t n, std::int64_t k) {
   for (const bool trans_a : {false, true}) {
     for (const bool trans_b : {false, true}) {
-      check_op(Device::cpu(),
-               matmul_check(dtype, out, {1, m, n, k, trans_a, trans_b}, trans_a ? Shape{k, m} : Shape{m, k},
-                            trans_b ? Shape{n, k} : Shape{k, n}));
+      check_everywhere(matmul_check(dtype, out, {1, m, n, k, trans_a, trans_b},
+                                    trans_a ? Shape{k, m} : Shape{m, k},
+                                    trans_b ? Shape{n, k} : Shape{k, n}));
     }
   }
 }
@@ -52,24 +56,22 @@ TEST(Matmul, Batched) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const bool trans_a : {false, true}) {
       for (const bool trans_b : {false, true}) {
-        check_op(Device::cpu(), matmul_check(dtype, dtype, {6, 5, 4, 3, trans_a, trans_b},
-                                             trans_a ? Shape{2, 3, 3, 5} : Shape{2, 3, 5, 3},
-                                             trans_b ? Shape{2, 3, 4, 3} : Shape{2, 3, 3, 4}));
+        check_everywhere(matmul_check(dtype, dtype, {6, 5, 4, 3, trans_a, trans_b},
+                                      trans_a ? Shape{2, 3, 3, 5} : Shape{2, 3, 5, 3},
+                                      trans_b ? Shape{2, 3, 4, 3} : Shape{2, 3, 3, 4}));
       }
     }
   }
 }
 
 TEST(Matmul, FoldsLeadingDimensionsForAFlatB) {
-  check_op(Device::cpu(),
-           matmul_check(DType::bf16, DType::bf16, {1, 6, 5, 4, false, true}, {2, 3, 4}, {5, 4}));
-  check_op(Device::cpu(),
-           matmul_check(DType::f32, DType::f32, {1, 6, 5, 4, false, false}, {2, 3, 4}, {4, 5}));
+  check_everywhere(matmul_check(DType::bf16, DType::bf16, {1, 6, 5, 4, false, true}, {2, 3, 4}, {5, 4}));
+  check_everywhere(matmul_check(DType::f32, DType::f32, {1, 6, 5, 4, false, false}, {2, 3, 4}, {4, 5}));
 }
 
 TEST(Matmul, LongSumsOverSeveralTiles) {
-  check_op(Device::cpu(),
-           matmul_check(DType::bf16, DType::f32, {1, 530, 300, 12, false, true}, {530, 12}, {300, 12}));
+  check_everywhere(
+      matmul_check(DType::bf16, DType::f32, {1, 530, 300, 12, false, true}, {530, 12}, {300, 12}));
 }
 
 TEST(Matmul, EmptyBatchGivesEmptyResultAndZeroGradients) {
