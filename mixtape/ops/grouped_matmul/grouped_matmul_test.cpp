@@ -10,19 +10,21 @@ using oracle::GroupedMatmulCase;
 using testing::Doubles;
 using testing::OpCheck;
 
-Buffer offsets_of(const std::vector<std::int64_t>& sizes) {
+Buffer offsets_of(const Device& device, const std::vector<std::int64_t>& sizes) {
   std::vector<std::uint32_t> offsets{0};
   for (const std::int64_t s : sizes) offsets.push_back(offsets.back() + static_cast<std::uint32_t>(s));
-  return Buffer::from(Device::cpu(), {static_cast<std::int64_t>(offsets.size())}, offsets);
+  return Buffer::from(device, {static_cast<std::int64_t>(offsets.size())}, offsets);
 }
 
-OpCheck grouped_check(DType dtype, DType out, const GroupedMatmulCase& c) {
+OpCheck grouped_check(const Device& device, DType dtype, DType out, const GroupedMatmulCase& c) {
   OpCheck check;
   const auto experts = static_cast<std::int64_t>(c.sizes.size());
   check.name = str("grouped_matmul ", dtype, "->", out, " ", c.rows(), " rows, ", experts, " experts");
   check.inputs = {testing::random_tensor(dtype, {c.rows(), c.k}, 1),
                   testing::random_tensor(dtype, {experts, c.n, c.k}, 2)};
-  check.op = [=](const std::vector<Var>& v) { return grouped_matmul(v[0], v[1], offsets_of(c.sizes), out); };
+  check.op = [out, offsets = offsets_of(device, c.sizes)](const std::vector<Var>& v) {
+    return grouped_matmul(v[0], v[1], offsets, out);
+  };
   check.forward = [c](const auto& x) { return oracle::grouped_matmul(c, x[0], x[1]); };
   check.complex_forward = [c](const auto& x) { return oracle::grouped_matmul(c, x[0], x[1]); };
   check.backward = [c](const auto& x, const Doubles& dy) {
@@ -37,60 +39,86 @@ OpCheck grouped_check(DType dtype, DType out, const GroupedMatmulCase& c) {
 }
 
 TEST(GroupedMatmul, MatchesOracle) {
-  for (const auto& [dtype, out] :
-       {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
-    check_op(Device::cpu(), grouped_check(dtype, out, {5, 3, {2, 4, 1}}));
-    check_op(Device::cpu(), grouped_check(dtype, out, {7, 10, {0, 5, 0, 0, 6, 0}}));
-    check_op(Device::cpu(), grouped_check(dtype, out, {33, 40, {9}}));
+  for (const Device& device : testing::test_devices()) {
+    for (const auto& [dtype, out] :
+         {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
+      check_op(device, grouped_check(device, dtype, out, {5, 3, {2, 4, 1}}));
+      check_op(device, grouped_check(device, dtype, out, {7, 10, {0, 5, 0, 0, 6, 0}}));
+      check_op(device, grouped_check(device, dtype, out, {33, 40, {9}}));
+    }
+    check_op(device, grouped_check(device, DType::bf16, DType::bf16, {20, 12, {600, 1, 30}}));
   }
-  check_op(Device::cpu(), grouped_check(DType::bf16, DType::bf16, {20, 12, {600, 1, 30}}));
+}
+
+TEST(GroupedMatmul, SeveralTiles) {
+  for (const Device& device : testing::test_devices()) {
+    check_op(device, grouped_check(device, DType::f32, DType::f32, {136, 24, {130, 0, 3}}));
+    check_op(device, grouped_check(device, DType::bf16, DType::bf16, {24, 136, {130, 0, 3}}));
+  }
+}
+
+TEST(GroupedMatmul, ManyExperts) {
+  GroupedMatmulCase c{2, 3, std::vector<std::int64_t>(300, 0)};
+  c.sizes[255] = 2, c.sizes[256] = 1, c.sizes[299] = 3;
+  const testing::HostTensor x = testing::random_tensor(DType::f32, {6, 3}, 1);
+  const testing::HostTensor w = testing::random_tensor(DType::f32, {300, 2, 3}, 2);
+  for (const Device& device : testing::test_devices()) {
+    CommandEncoder encoder(device);
+    const Buffer y = device.alloc(DType::f32, {6, 2});
+    grouped_matmul_forward(encoder, upload(device, x), upload(device, w), offsets_of(device, c.sizes), y);
+    encoder.commit_and_wait();
+    testing::expect_close("y", y, oracle::grouped_matmul(c, x.values, w.values), {1.0, 0x1p-20});
+  }
 }
 
 TEST(GroupedMatmul, G4_ExpertsWithoutRowsHaveGradientZero) {
-  const Device device = Device::cpu();
-  const testing::Poison poison(device);
-  const std::vector<std::int64_t> sizes = {162, 0, 2577, 446, 0, 83};
-  const std::int64_t rows = 3268, n = 6, k = 5;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    CommandEncoder encoder(device);
-    const Buffer dw = device.alloc_uninitialized(dtype, {6, n, k});
-    grouped_matmul_backward_w(encoder, upload(device, testing::random_tensor(dtype, {rows, k}, 1)),
-                              offsets_of(sizes), upload(device, testing::random_tensor(dtype, {rows, n}, 2)),
-                              dw);
-    encoder.commit_and_wait();
-    const std::vector<double> found = testing::download(dw).values;
-    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i] == 0.0, sizes[i / (n * k)] == 0) << i;
+  for (const Device& device : testing::test_devices()) {
+    const testing::Poison poison(device);
+    const std::vector<std::int64_t> sizes = {162, 0, 2577, 446, 0, 83};
+    const std::int64_t rows = 3268, n = 6, k = 5;
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      CommandEncoder encoder(device);
+      const Buffer dw = device.alloc_uninitialized(dtype, {6, n, k});
+      grouped_matmul_backward_w(encoder, upload(device, testing::random_tensor(dtype, {rows, k}, 1)),
+                                offsets_of(device, sizes),
+                                upload(device, testing::random_tensor(dtype, {rows, n}, 2)), dw);
+      encoder.commit_and_wait();
+      const std::vector<double> found = testing::download(dw).values;
+      for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i] == 0.0, sizes[i / (n * k)] == 0) << i;
+    }
   }
 }
 
 TEST(GroupedMatmul, BadOffsetsAreReportedAndOutputsAreZero) {
-  const Device device = Device::cpu();
-  const Buffer x = upload(device, testing::random_tensor(DType::f32, {6, 4}, 1));
-  const Buffer w = upload(device, testing::random_tensor(DType::f32, {3, 5, 4}, 2));
-  const std::vector<std::pair<std::vector<std::uint32_t>, const char*>> cases = {
-      {{0, 7, 7, 6}, "7"},
-      {{0, 3, 2, 6}, "2"},
-      {{1, 2, 3, 6}, "1"},
-      {{0, 2, 3, 5}, "5"},
-      {{0, 2, 4294967295u, 6}, "4294967295"}};
-  for (const auto& [offsets, text] : cases) {
-    CommandEncoder encoder(device);
-    const Buffer y = upload(device, testing::random_tensor(DType::f32, {6, 5}, 3));
-    grouped_matmul_forward(encoder, x, w, Buffer::from(device, {4}, offsets), y);
-    MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, text);
-    for (const float v : y.to_vector<float>()) EXPECT_EQ(v, 0.0f);
+  for (const Device& device : testing::test_devices()) {
+    const Buffer x = upload(device, testing::random_tensor(DType::f32, {6, 4}, 1));
+    const Buffer w = upload(device, testing::random_tensor(DType::f32, {3, 5, 4}, 2));
+    const std::vector<std::pair<std::vector<std::uint32_t>, const char*>> cases = {
+        {{0, 7, 7, 6}, "7"},
+        {{0, 3, 2, 6}, "2"},
+        {{1, 2, 3, 6}, "1"},
+        {{0, 2, 3, 5}, "5"},
+        {{0, 2, 4294967295u, 6}, "4294967295"}};
+    for (const auto& [offsets, text] : cases) {
+      CommandEncoder encoder(device);
+      const Buffer y = upload(device, testing::random_tensor(DType::f32, {6, 5}, 3));
+      grouped_matmul_forward(encoder, x, w, Buffer::from(device, {4}, offsets), y);
+      MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, text);
+      for (const float v : y.to_vector<float>()) EXPECT_EQ(v, 0.0f);
+    }
   }
 }
 
 TEST(GroupedMatmul, EmptyBatch) {
-  const Device device = Device::cpu();
-  Tape tape(device);
-  const Var x = tape.parameter(device.alloc(DType::f32, {0, 4}));
-  const Var w = tape.parameter(device.alloc(DType::f32, {3, 5, 4}));
-  const Var y = grouped_matmul(x, w, offsets_of({0, 0, 0}));
-  EXPECT_EQ(y.shape(), (Shape{0, 5}));
-  tape.backward(y, y.value());
-  testing::expect_close("dw", w.grad(), Doubles(60, 0.0), {0.0, 0.0});
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::f32, {0, 4}));
+    const Var w = tape.parameter(device.alloc(DType::f32, {3, 5, 4}));
+    const Var y = grouped_matmul(x, w, offsets_of(device, {0, 0, 0}));
+    EXPECT_EQ(y.shape(), (Shape{0, 5}));
+    tape.backward(y, y.value());
+    testing::expect_close("dw", w.grad(), Doubles(60, 0.0), {0.0, 0.0});
+  }
 }
 
 TEST(GroupedMatmul, RefusesBadArguments) {
@@ -98,7 +126,7 @@ TEST(GroupedMatmul, RefusesBadArguments) {
   CommandEncoder encoder(device);
   const auto make = [&](DType dtype, const Shape& shape) { return device.alloc(dtype, shape); };
   const Buffer x = make(DType::f32, {6, 4}), w = make(DType::f32, {3, 5, 4}), y = make(DType::f32, {6, 5});
-  const Buffer offsets = offsets_of({1, 2, 3});
+  const Buffer offsets = offsets_of(device, {1, 2, 3});
   const auto code = ErrorCode::invalid_argument;
   MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, Buffer(), w, offsets, y), code,
                        "grouped_matmul: x is null");
@@ -106,7 +134,7 @@ TEST(GroupedMatmul, RefusesBadArguments) {
                        "w is f32[3,5,3]");
   MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, x, make(DType::bf16, {3, 5, 4}), offsets, y), code,
                        "w is bf16[3,5,4]");
-  MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, x, w, offsets_of({1, 5}), y), code,
+  MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, x, w, offsets_of(device, {1, 5}), y), code,
                        "offsets is u32[3], expected u32[4]");
   MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, x, w, offsets, make(DType::f32, {6, 4})), code,
                        "y is f32[6,4]");
@@ -114,8 +142,8 @@ TEST(GroupedMatmul, RefusesBadArguments) {
                        "w is f32[3,4]");
   const Buffer same = make(DType::f32, {4, 4});
   MIXTAPE_EXPECT_ERROR(
-      grouped_matmul_forward(encoder, same, make(DType::f32, {3, 4, 4}), offsets_of({1, 1, 2}), same), code,
-      "shares memory");
+      grouped_matmul_forward(encoder, same, make(DType::f32, {3, 4, 4}), offsets_of(device, {1, 1, 2}), same),
+      code, "shares memory");
 }
 
 }  // namespace
