@@ -82,16 +82,17 @@ TEST(TakeAlongAxis, C5_C6_FewerPicksThanColumns) {
 }
 
 TEST(TakeAlongAxis, C6_EmptyBatchGivesZeroGradient) {
-  const Device device = Device::cpu();
-  Tape tape(device);
-  const Var x = tape.parameter(device.alloc(DType::f32, {0, 3}));
-  const Var y = take_along_axis(x, device.alloc(DType::u32, {0, 2}));
-  EXPECT_EQ(y.shape(), (Shape{0, 2}));
-  tape.backward(y, device.alloc(DType::f32, {0, 2}));
-  EXPECT_EQ(x.grad().shape(), (Shape{0, 3}));
-  const Var full = tape.parameter(device.alloc(DType::f32, {2, 3}));
-  MIXTAPE_EXPECT_ERROR(take_along_axis(full, device.alloc(DType::u32, {2, 0})), ErrorCode::invalid_argument,
-                       "take_along_axis: index is u32[2,0], expected no dimension of 0");
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::f32, {0, 3}));
+    const Var y = take_along_axis(x, device.alloc(DType::u32, {0, 2}));
+    EXPECT_EQ(y.shape(), (Shape{0, 2}));
+    tape.backward(y, device.alloc(DType::f32, {0, 2}));
+    EXPECT_EQ(x.grad().shape(), (Shape{0, 3}));
+    const Var full = tape.parameter(device.alloc(DType::f32, {2, 3}));
+    MIXTAPE_EXPECT_ERROR(take_along_axis(full, device.alloc(DType::u32, {2, 0})), ErrorCode::invalid_argument,
+                         "take_along_axis: index is u32[2,0], expected no dimension of 0");
+  }
 }
 
 // The index comes from the tape's own values, and even from an op on the differentiated input.
@@ -185,6 +186,50 @@ TEST(TakeAlongAxis, NanGradientArrives) {
     const Taken t = take(device, {1, 2}, {1, NAN}, {1, 1}, index, {NAN});
     EXPECT_TRUE(std::isnan(t.y[0]) && std::isnan(t.dx[1]));
     EXPECT_EQ(t.dx[0], 0.0f);
+  }
+}
+
+struct Bytes {
+  std::vector<std::byte> y, dx;
+  friend bool operator==(const Bytes&, const Bytes&) = default;
+};
+
+// Row 0 is cut off, so that the others need not begin where packs do.
+Bytes bytes_on(const Device& device, DType dtype, const Shape& shape, std::int64_t k, Accumulate accumulate) {
+  const Shape picks = shape.with(1, k);
+  const auto view = [&](const testing::HostTensor& t) {
+    const Buffer b = upload(device, t);
+    return b.slice(1, shape[0]);
+  };
+  // Few columns: they repeat.
+  const Buffer index = view(testing::random_indices(picks, 2, std::min(shape[1], 2 * k)));
+  const Buffer x = view(testing::random_tensor(dtype, shape, 1));
+  const Buffer dx = view(testing::random_tensor(dtype, shape, 4));
+  const Buffer y = device.alloc_uninitialized(dtype, index.shape());
+  CommandEncoder encoder(device);
+  take_along_axis_forward(encoder, x, index, y);
+  take_along_axis_backward(encoder, index, view(testing::random_tensor(dtype, picks, 3)), dx, accumulate);
+  encoder.commit_and_wait();
+  return {testing::download_bytes(y), testing::download_bytes(dx)};
+}
+
+TEST(TakeAlongAxis, SameBytesAsTheCpu) {
+  struct Size {
+    std::int64_t rows, cols, k;
+  };
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Size s : {Size{40, 128, 8}, Size{20, 33, 32}, Size{5, 5001, 20}, Size{5, 200, 131},
+                           Size{3, 5000, 1024}, Size{3, 1500, 1205}, Size{3, 2500, 2500}}) {
+        for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+          const Shape shape{s.rows, s.cols};
+          EXPECT_TRUE(bytes_on(device, dtype, shape, s.k, accumulate) ==
+                      bytes_on(Device::cpu(), dtype, shape, s.k, accumulate))
+              << device.name() << " " << dtype << shape << " k " << s.k << " accumulate "
+              << static_cast<int>(accumulate);
+        }
+      }
+    }
   }
 }
 

@@ -1,0 +1,224 @@
+#include "mixtape/backend/gpu/kernel_language.h"
+#include "mixtape/ops/take_along_axis/take_along_axis_params.h"
+
+namespace mixtape {
+
+MIXTAPE_DEVICE std::int64_t column_of(const TakeAlongAxisParams& p, std::uint32_t bits) {
+  return index_value(bits, p.index_is_signed != 0);
+}
+MIXTAPE_DEVICE bool is_column(const TakeAlongAxisParams& p, std::int64_t at) {
+  return at >= 0 && at < p.cols;
+}
+
+// i / k, in 32 bits where both fit.
+MIXTAPE_DEVICE std::int64_t row_of(std::int64_t i, std::int64_t k) {
+  if (((i | k) >> 32) == 0) return static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(k);
+  return i / k;
+}
+
+// Four picks per thread, so that four reads of x are under way at a time.
+template <class T>
+MIXTAPE_DEVICE void take_along_axis_forward(const TakeAlongAxisParams& p, Global<const T> x,
+                                            Global<const std::uint32_t> index, Global<T> y,
+                                            Global<std::uint64_t> errors) {
+  constexpr int kPicks = 4;
+  const std::int64_t total = p.rows * p.k;
+  const std::int64_t first = static_cast<std::int64_t>(block_x()) * kPicks * threads_x() + thread_x();
+  std::uint32_t bits[kPicks] = {};
+  T picked[kPicks];
+  MIXTAPE_UNROLL
+  for (int c = 0; c < kPicks; ++c) {
+    const std::int64_t i = first + c * threads_x();
+    if (i < total) bits[c] = index[i];
+  }
+  MIXTAPE_UNROLL
+  for (int c = 0; c < kPicks; ++c) {
+    const std::int64_t i = first + c * threads_x();
+    const std::int64_t at = column_of(p, bits[c]);
+    picked[c] = from_f32<T>(0.0f);
+    if (i >= total) continue;
+    if (is_column(p, at)) {
+      picked[c] = x[row_of(i, p.k) * p.cols + at];
+    } else {
+      report_index(errors, i, bits[c]);
+    }
+  }
+  MIXTAPE_UNROLL
+  for (int c = 0; c < kPicks; ++c) {
+    const std::int64_t i = first + c * threads_x();
+    if (i < total) y[i] = picked[c];
+  }
+}
+#define FORWARD(T)                                                                               \
+  MIXTAPE_KERNEL(take_along_axis_forward_##T, 256, TakeAlongAxisParams p, Global<const T> x,     \
+                 Global<const std::uint32_t> index, Global<T> y, Global<std::uint64_t> errors) { \
+    take_along_axis_forward<T>(p, x, index, y, errors);                                          \
+  }
+MIXTAPE_VALUE_KERNELS(FORWARD)
+
+template <class T>
+MIXTAPE_DEVICE void zero_row(Global<T> row, std::int64_t cols) {
+  constexpr int kPack = 16 / sizeof(T);
+  if (cols % kPack == 0 && is_aligned(row, 16)) {
+    Pack<T, kPack> zeros;
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kPack; ++i) zeros.v[i] = from_f32<T>(0.0f);
+    for (std::int64_t c = lane() * kPack; c < cols; c += kLanes * kPack) store_pack(row + c, zeros);
+  } else {
+    for (std::int64_t c = lane(); c < cols; c += kLanes) row[c] = from_f32<T>(0.0f);
+  }
+}
+
+// Adds the sum of a column's gradients. As on the CPU, a sum of 0 leaves the element as it is.
+template <class T>
+MIXTAPE_DEVICE void add_sum(Global<T> out, float sum, bool accumulate) {
+  if (sum == 0.0f) return;
+  out[0] = from_f32<T>(accumulate ? to_f32(out[0]) + sum : sum);
+}
+
+// A row per warp, a pick per lane: the first lane with a column adds up those of the lanes above.
+template <class T>
+MIXTAPE_DEVICE void take_along_axis_backward(const TakeAlongAxisParams& p, Global<const T> dy,
+                                             Global<const std::uint32_t> index, Global<T> dx,
+                                             Global<std::uint64_t> errors) {
+  const std::int64_t row = row_index();
+  if (row >= p.rows) return;
+  const int k = static_cast<int>(p.k), me = lane();
+  const std::int64_t i = row * p.k + me;
+  const std::uint32_t bits = me < k ? static_cast<std::uint32_t>(index[i]) : 0u;
+  const float d = me < k ? to_f32(dy[i]) : 0.0f;
+  const Global<T> out = dx + row * p.cols;
+  if (p.accumulate == 0) zero_row(out, p.cols);
+  lane_barrier();
+  bool is_first = me < k;
+  float sum = 0.0f;
+  for (int other = 0; other < k; ++other) {
+    const bool is_same = lane_shuffle(bits, other) == bits;
+    const float other_d = lane_shuffle(d, other);
+    if (is_same && other < me) is_first = false;
+    if (is_same && other >= me) sum += other_d;
+  }
+  if (me >= k) return;
+  const std::int64_t at = column_of(p, bits);
+  if (!is_column(p, at)) return report_index(errors, i, bits);
+  if (is_first) add_sum(out + at, sum, p.accumulate != 0);
+}
+#define BACKWARD(T)                                                                               \
+  MIXTAPE_KERNEL(take_along_axis_backward_##T, 256, TakeAlongAxisParams p, Global<const T> dy,    \
+                 Global<const std::uint32_t> index, Global<T> dx, Global<std::uint64_t> errors) { \
+    take_along_axis_backward<T>(p, dy, index, dx, errors);                                        \
+  }
+MIXTAPE_VALUE_KERNELS(BACKWARD)
+
+constexpr int kChunk = 1024;  // picks of a row that a block compares with each other
+
+// A chunk of a row's picks in shared memory, filled up to a multiple of 4 with gradients of 0.
+struct Chunk {
+  Shared<std::uint32_t> bits;
+  Shared<float> d;
+  int count;
+};
+
+template <class T>
+MIXTAPE_DEVICE void load_chunk(const Chunk& chunk, Global<const std::uint32_t> index, Global<const T> dy) {
+  const int j = thread_x();
+  if (j >= (chunk.count + 3) / 4 * 4) return;
+  chunk.bits[j] = j < chunk.count ? static_cast<std::uint32_t>(index[j]) : 0u;
+  chunk.d[j] = j < chunk.count ? to_f32(dy[j]) : 0.0f;
+}
+
+MIXTAPE_DEVICE bool is_first_of(const Chunk& chunk, int j) {
+  const std::uint32_t bits = chunk.bits[j];
+  bool is_first = true;
+  for (int i = 0; i < j; i += 4) {
+    const auto pack = load_pack<4>(chunk.bits + i);
+    MIXTAPE_UNROLL
+    for (int c = 0; c < 4; ++c) is_first = is_first && (pack.v[c] != bits || i + c >= j);
+  }
+  return is_first;
+}
+
+// sum + the gradients of the picks from j on that have j's column, in order.
+MIXTAPE_DEVICE float add_from(const Chunk& chunk, int j, float sum) {
+  const std::uint32_t bits = chunk.bits[j];
+  for (int i = j / 4 * 4; i < chunk.count; i += 4) {
+    const auto pack = load_pack<4>(chunk.bits + i);
+    const auto d = load_pack<4>(chunk.d + i);
+    MIXTAPE_UNROLL
+    for (int c = 0; c < 4; ++c)
+      if (pack.v[c] == bits && i + c >= j) sum += d.v[c];
+  }
+  return sum;
+}
+
+// A row per block, up to kChunk picks, into a dx that holds what is added to.
+template <class T>
+MIXTAPE_DEVICE void take_along_axis_scatter(const TakeAlongAxisParams& p, Global<const T> dy,
+                                            Global<const std::uint32_t> index, Global<T> dx,
+                                            Global<std::uint64_t> errors, Chunk chunk) {
+  const std::int64_t row = block_x(), first = row * p.k;
+  chunk.count = static_cast<int>(p.k);
+  load_chunk(chunk, index + first, dy + first);
+  barrier();
+  const int j = thread_x();
+  if (j >= chunk.count) return;
+  const std::int64_t at = column_of(p, chunk.bits[j]);
+  if (!is_column(p, at)) return report_index(errors, first + j, chunk.bits[j]);
+  if (is_first_of(chunk, j)) add_sum(dx + (row * p.cols + at), add_from(chunk, j, 0.0f), true);
+}
+
+// As many picks as one likes, chunk by chunk into sums [rows, cols].
+template <class T>
+MIXTAPE_DEVICE void take_along_axis_sums(const TakeAlongAxisParams& p, Global<const T> dy,
+                                         Global<const std::uint32_t> index, Global<float> sums,
+                                         Global<std::uint64_t> errors, Chunk chunk) {
+  const std::int64_t row = block_x();
+  for (std::int64_t done = 0; done < p.k; done += kChunk) {
+    const std::int64_t first = row * p.k + done;
+    chunk.count = static_cast<int>(p.k - done < kChunk ? p.k - done : kChunk);
+    load_chunk(chunk, index + first, dy + first);
+    barrier();
+    const int j = thread_x();
+    if (j < chunk.count) {
+      const std::int64_t at = column_of(p, chunk.bits[j]);
+      if (!is_column(p, at)) {
+        report_index(errors, first + j, chunk.bits[j]);
+      } else if (is_first_of(chunk, j)) {
+        const Global<float> sum = sums + (row * p.cols + at);
+        sum[0] = add_from(chunk, j, sum[0]);
+      }
+    }
+    barrier();
+  }
+}
+
+template <class T>
+MIXTAPE_DEVICE void take_along_axis_add(const TakeAlongAxisParams& p, Global<const float> sums,
+                                        Global<T> dx) {
+  for (std::int64_t i = global_thread(); i < p.rows * p.cols; i += grid_threads()) {
+    const float sum = sums[i];
+    if (p.accumulate == 0) dx[i] = from_f32<T>(sum);
+    if (p.accumulate != 0) add_sum(dx + i, sum, true);
+  }
+}
+
+#define BACKWARD_LONG(T)                                                                                \
+  MIXTAPE_KERNEL(take_along_axis_scatter_##T, 1024, TakeAlongAxisParams p, Global<const T> dy,          \
+                 Global<const std::uint32_t> index, Global<T> dx, Global<std::uint64_t> errors) {       \
+    MIXTAPE_SHARED(std::uint32_t, bits, kChunk);                                                        \
+    MIXTAPE_SHARED(float, d, kChunk);                                                                   \
+    take_along_axis_scatter<T>(p, dy, index, dx, errors, {bits, d, 0});                                 \
+  }                                                                                                     \
+  MIXTAPE_KERNEL(take_along_axis_sums_##T, 1024, TakeAlongAxisParams p, Global<const T> dy,             \
+                 Global<const std::uint32_t> index, Global<float> sums, Global<std::uint64_t> errors) { \
+    MIXTAPE_SHARED(std::uint32_t, bits, kChunk);                                                        \
+    MIXTAPE_SHARED(float, d, kChunk);                                                                   \
+    take_along_axis_sums<T>(p, dy, index, sums, errors, {bits, d, 0});                                  \
+  }                                                                                                     \
+  MIXTAPE_KERNEL(take_along_axis_add_##T, 256, TakeAlongAxisParams p, Global<const float> sums,         \
+                 Global<T> dx) {                                                                        \
+    take_along_axis_add<T>(p, sums, dx);                                                                \
+  }
+MIXTAPE_VALUE_KERNELS(BACKWARD_LONG)
+
+}  // namespace mixtape
