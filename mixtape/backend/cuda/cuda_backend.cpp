@@ -178,15 +178,13 @@ class CardKernels final : public KernelRegistry {
   std::unordered_map<const unsigned char*, ModuleHandle> modules_;
 };
 
-// Where kernels report bad indices: a word per dispatch that may, read at the next wait.
-class IndexReports {
+// Where kernels report errors: a word per dispatch that may, read at the next wait.
+class ErrorReports {
  public:
   static constexpr std::size_t kSlots = 1024;
   struct Slot {
-    std::string kernel;
-    std::int64_t limit;
-    bool is_signed;
     std::weak_ptr<ErrorSlot> owner;
+    gpu::Queue::Explain explain;
   };
   std::vector<Slot> slots;
   std::shared_ptr<CardMemory> words;
@@ -277,15 +275,14 @@ class CudaBackend final : public Backend, private gpu::Queue {
   bool has(const std::string& kernel) const override { return kernels_.has_kernel(kernel); }
   int processors() const override { return card_->processors; }
 
-  gpu::Argument index_errors(const std::string& kernel, std::int64_t limit, bool is_signed,
-                             ErrorSlot& errors) override {
+  gpu::Argument error_word(ErrorSlot& errors, Explain explain) override {
     if (!reports_.words) {
-      reports_.words = std::make_shared<CardMemory>(card_, IndexReports::kSlots * sizeof(std::uint64_t));
+      reports_.words = std::make_shared<CardMemory>(card_, ErrorReports::kSlots * sizeof(std::uint64_t));
       check(driver().MemsetD8Async(reports_.words->pointer(), 0xff, reports_.words->bytes(), card_->stream),
             "filling");
     }
-    if (reports_.slots.size() == IndexReports::kSlots) wait();
-    reports_.slots.push_back({kernel, limit, is_signed, errors.weak_from_this()});
+    if (reports_.slots.size() == ErrorReports::kSlots) wait();
+    reports_.slots.push_back({errors.weak_from_this(), std::move(explain)});
     return {reports_.words.get(), (reports_.slots.size() - 1) * sizeof(std::uint64_t), sizeof(std::uint64_t)};
   }
 
@@ -301,12 +298,8 @@ class CudaBackend final : public Backend, private gpu::Queue {
     for (std::size_t i = 0; i < found.size(); ++i) {
       if (found[i] == ~std::uint64_t{0}) continue;
       any = true;
-      const IndexReports::Slot& slot = reports_.slots[i];
-      const auto bits = static_cast<std::uint32_t>(found[i]);
-      const std::int64_t value =
-          slot.is_signed ? std::int64_t{static_cast<std::int32_t>(bits)} : std::int64_t{bits};
-      if (const auto owner = slot.owner.lock())
-        owner->report_index(slot.kernel, static_cast<std::int64_t>(found[i] >> 32), value, slot.limit);
+      const ErrorReports::Slot& slot = reports_.slots[i];
+      if (const auto owner = slot.owner.lock()) slot.explain(*owner, found[i]);
     }
     if (any) check(driver().MemsetD8Async(reports_.words->pointer(), 0xff, bytes, card_->stream), "filling");
     reports_.slots.clear();
@@ -342,7 +335,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
   std::atomic<bool> poison_ = false;
   MatrixProducts products_;
   std::shared_ptr<CardMemory> workspace_;
-  IndexReports reports_;
+  ErrorReports reports_;
   std::array<Stage, 2> stages_;
 };
 

@@ -37,6 +37,14 @@ Gemm with_strides(Gemm g) {
   return g;
 }
 
+Argument Call::index_errors(std::int64_t limit, bool is_signed) const {
+  return queue.error_word(errors, [=, kernel = dispatch.kernel](ErrorSlot& slot, std::uint64_t found) {
+    const auto bits = static_cast<std::uint32_t>(found);
+    const std::int64_t value = is_signed ? std::int64_t{static_cast<std::int32_t>(bits)} : std::int64_t{bits};
+    slot.report_index(kernel, static_cast<std::int64_t>(found >> 32), value, limit);
+  });
+}
+
 void Call::launch_same(Grid grid, Grid block, std::uint32_t shared_bytes) const {
   std::vector<Argument> arguments(dispatch.reads.begin(), dispatch.reads.end());
   arguments.insert(arguments.end(), dispatch.writes.begin(), dispatch.writes.end());

@@ -65,9 +65,9 @@ class Queue {
   virtual void copy(const Argument& from, const Argument& to) = 0;
   // Memory for the launches that follow; may be dropped as soon as they are queued.
   virtual std::shared_ptr<Memory> scratch(std::size_t bytes) = 0;
-  // Where kernels report an index that is not in 0..limit-1 (report_index); surfaces at wait.
-  virtual Argument index_errors(const std::string& kernel, std::int64_t limit, bool is_signed,
-                                ErrorSlot& errors) = 0;
+  // A u64 of ones that kernels lower (atomic_min). At wait, if one did, `explain` turns it into a report.
+  using Explain = std::function<void(ErrorSlot& errors, std::uint64_t found)>;
+  virtual Argument error_word(ErrorSlot& errors, Explain explain) = 0;
   // Whether there is such a kernel: some exist for one kind of card only.
   virtual bool has(const std::string& kernel) const = 0;
   // Multiprocessors: for grids that loop. Results must not depend on it.
@@ -88,9 +88,8 @@ struct Call {
   const Buffer& read(std::size_t i) const { return dispatch.reads.at(i); }
   const Buffer& write(std::size_t i) const { return dispatch.writes.at(i); }
   DType dtype(std::size_t read_index) const { return read(read_index).dtype(); }
-  Argument index_errors(std::int64_t limit, bool is_signed) const {
-    return queue.index_errors(dispatch.kernel, limit, is_signed, errors);
-  }
+  // Where kernels report an index that is not in 0..limit-1 (report_index); surfaces at wait.
+  Argument index_errors(std::int64_t limit, bool is_signed) const;
   template <class P>
   void launch(const std::string& kernel, Grid grid, Grid block, const P& params,
               std::vector<Argument> arguments, std::uint32_t shared_bytes = 0) const {

@@ -116,9 +116,8 @@ class SimQueue final : public gpu::Queue {
   }
   std::shared_ptr<Memory> scratch(std::size_t bytes) override { return backend_.allocate(bytes, false); }
 
-  gpu::Argument index_errors(const std::string& kernel, std::int64_t limit, bool is_signed,
-                             ErrorSlot& errors) override {
-    reports_.push_back({kernel, limit, is_signed, &errors, backend_.allocate(sizeof(std::uint64_t), true)});
+  gpu::Argument error_word(ErrorSlot& errors, Explain explain) override {
+    reports_.push_back({&errors, std::move(explain), backend_.allocate(sizeof(std::uint64_t), true)});
     const std::uint64_t none = ~std::uint64_t{0};
     backend_.write(*reports_.back().memory, 0, &none, sizeof none);
     return *reports_.back().memory;
@@ -128,11 +127,7 @@ class SimQueue final : public gpu::Queue {
     for (const Report& report : reports_) {
       std::uint64_t found = 0;
       backend_.read(*report.memory, 0, &found, sizeof found);
-      if (found == ~std::uint64_t{0}) continue;
-      const auto bits = static_cast<std::uint32_t>(found);
-      const std::int64_t value =
-          report.is_signed ? std::int64_t{static_cast<std::int32_t>(bits)} : std::int64_t{bits};
-      report.errors->report_index(report.kernel, static_cast<std::int64_t>(found >> 32), value, report.limit);
+      if (found != ~std::uint64_t{0}) report.explain(*report.errors, found);
     }
   }
   bool has(const std::string& kernel) const override { return has_kernel(kernel); }
@@ -140,10 +135,8 @@ class SimQueue final : public gpu::Queue {
 
  private:
   struct Report {
-    std::string kernel;
-    std::int64_t limit;
-    bool is_signed;
     ErrorSlot* errors;
+    Explain explain;
     std::shared_ptr<Memory> memory;
   };
 
