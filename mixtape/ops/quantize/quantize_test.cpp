@@ -159,17 +159,72 @@ TEST(Quantize, EveryInstructionSetGivesTheSameBits) {
 }
 
 TEST(Quantize, TiesRoundAsTheModeSays) {
-  const Device device = Device::cpu();
-  std::vector<float> w(512);
-  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>((i * 7) % 31) / 2.0f - 7.5f;
-  for (const Rounding rounding : {Rounding::gpu, Rounding::cpu}) {
-    const Packed q = quantize(Buffer::from(device, {1, 512}, w), {4, 32}, rounding, DType::f32);
-    std::vector<std::uint32_t> words(64);
-    std::vector<float> scales(16), biases(16);
-    quantize_row(w, {4, 32}, rounding, words, scales, biases);
-    EXPECT_EQ(q.codes.to_vector<std::uint32_t>(), words);
-    EXPECT_EQ(q.scales.to_vector<float>(), scales);
-    EXPECT_EQ(q.biases.to_vector<float>(), biases);
+  for (const Device& device : testing::test_devices()) {
+    std::vector<float> w(512);
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>((i * 7) % 31) / 2.0f - 7.5f;
+    for (const Rounding rounding : {Rounding::gpu, Rounding::cpu}) {
+      const Packed q = quantize(Buffer::from(device, {1, 512}, w), {4, 32}, rounding, DType::f32);
+      std::vector<std::uint32_t> words(64);
+      std::vector<float> scales(16), biases(16);
+      quantize_row(w, {4, 32}, rounding, words, scales, biases);
+      EXPECT_EQ(q.codes.to_vector<std::uint32_t>(), words);
+      EXPECT_EQ(q.scales.to_vector<float>(), scales);
+      EXPECT_EQ(q.biases.to_vector<float>(), biases);
+    }
+  }
+}
+
+// Groups of all magnitudes, all negative, constant and zero, in a view that begins at an odd element.
+Buffer awkward_weight(const Device& device, DType dtype, std::int64_t rows) {
+  HostTensor w = testing::random_tensor(dtype, {rows * 384 + 1}, 21);
+  for (std::size_t i = 1; i < w.values.size(); ++i) {
+    const std::size_t group = (i - 1) / 128;
+    w.values[i] *= std::pow(10.0, static_cast<double>(group % 13) - 8.0);
+    if (group % 5 == 1) w.values[i] = -std::abs(w.values[i]);
+    if (group % 7 == 3) w.values[i] = group % 2 == 0 ? 0.0 : -9.0;
+  }
+  w = testing::make_tensor(dtype, w.shape, w.values);
+  return upload(device, w).slice(1, rows * 384 + 1).reshape({rows, 384});
+}
+
+TEST(Quantize, SameBytesOnEveryDevice) {
+  const auto bytes = [](const Device& device, DType dtype, DType scale_dtype, AffineParams p,
+                        Rounding rounding) {
+    const Packed q = quantize(awkward_weight(device, dtype, 7), p, rounding, scale_dtype);
+    std::vector<std::vector<std::byte>> all;
+    for (const Buffer& b : {q.codes, q.scales, q.biases}) all.push_back(testing::download_bytes(b));
+    if (scale_dtype == DType::f16) return all;
+    for (const DType out : {DType::f32, DType::bf16})
+      all.push_back(testing::download_bytes(dequantize(q, p, out)));
+    return all;
+  };
+  for (const Device& device : testing::test_devices()) {
+    for (const Rounding rounding : {Rounding::gpu, Rounding::cpu}) {
+      for (const int bits : kWidths) {
+        for (const int group : kGroups) {
+          for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+            const DType scale_dtype = bits % 2 == 0 ? dtype : DType::f32;
+            EXPECT_EQ(bytes(device, dtype, scale_dtype, {bits, group}, rounding),
+                      bytes(Device::cpu(), dtype, scale_dtype, {bits, group}, rounding))
+                << device.name() << " " << dtype << " " << bits << " " << group << " " << name(rounding);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Into a view that begins at an odd element.
+TEST(Quantize, DecodesToAnyAddress) {
+  const AffineParams p{4, 64};
+  const HostTensor w = testing::random_tensor(DType::f32, {3, 192}, 8);
+  for (const Device& device : testing::test_devices()) {
+    const Packed q = quantize(upload(device, w), p, Rounding::gpu, DType::f32);
+    const Buffer out = device.alloc(DType::bf16, {3 * 192 + 1}).slice(1, 3 * 192 + 1).reshape({3, 192});
+    CommandEncoder encoder(device);
+    dequantize_affine_forward(encoder, q.codes, q.scales, q.biases, out, p);
+    encoder.commit_and_wait();
+    EXPECT_EQ(testing::download_bytes(out), testing::download_bytes(dequantize(q, p, DType::bf16)));
   }
 }
 
@@ -186,15 +241,16 @@ TEST(Quantize, NonFiniteScalesGoThrough) {
 }
 
 TEST(Quantize, HalfPrecisionScales) {
-  const Device device = Device::cpu();
-  const Buffer w = upload(device, testing::random_tensor(DType::f16, {2, 64}, 4, 0.5));
-  const Packed exact = quantize(w, {4, 32}, Rounding::gpu, DType::f32);
-  const Packed rounded = quantize(w, {4, 32}, Rounding::gpu, DType::f16);
-  EXPECT_EQ(rounded.codes.to_vector<std::uint32_t>(), exact.codes.to_vector<std::uint32_t>());
-  const std::vector<float> wanted = as_floats(exact.scales), found = as_floats(rounded.scales);
-  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(found[i], static_cast<float>(f16(wanted[i])));
-  MIXTAPE_EXPECT_ERROR(dequantize(rounded, {4, 32}, DType::f32), ErrorCode::not_supported,
-                       "dequantize_affine_forward_f32_f16");
+  for (const Device& device : testing::test_devices()) {
+    const Buffer w = upload(device, testing::random_tensor(DType::f16, {2, 64}, 4, 0.5));
+    const Packed exact = quantize(w, {4, 32}, Rounding::gpu, DType::f32);
+    const Packed rounded = quantize(w, {4, 32}, Rounding::gpu, DType::f16);
+    EXPECT_EQ(rounded.codes.to_vector<std::uint32_t>(), exact.codes.to_vector<std::uint32_t>());
+    const std::vector<float> wanted = as_floats(exact.scales), found = as_floats(rounded.scales);
+    for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(found[i], static_cast<float>(f16(wanted[i])));
+    MIXTAPE_EXPECT_ERROR(dequantize(rounded, {4, 32}, DType::f32), ErrorCode::not_supported,
+                         "dequantize_affine_forward_f32_f16");
+  }
 }
 
 TEST(Quantize, H4_ErrorFollowsTheStoredScale) {

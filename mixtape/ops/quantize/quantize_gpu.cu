@@ -1,0 +1,231 @@
+#include "mixtape/backend/gpu/kernel_language.h"
+#include "mixtape/ops/quantize/codes_gpu.h"
+
+namespace mixtape {
+
+struct GroupFit {
+  float scale, bias;
+};
+
+MIXTAPE_DEVICE bool is_finite(float v) { return v - v == 0.0f; }
+
+MIXTAPE_DEVICE float round_half_away(float v) {
+  const float whole = floor_f32(abs_f32(v));
+  const float rounded = abs_f32(v) - whole >= 0.5f ? whole + 1.0f : whole;
+  return v < 0.0f ? -rounded : rounded;
+}
+MIXTAPE_DEVICE float round_as(const QuantizeGpuParams& p, float v) {
+  return p.rounds_to_even != 0 ? rint_f32(v) : round_half_away(v);
+}
+
+// fit_range of affine.h.
+MIXTAPE_DEVICE GroupFit fit_range_gpu(const QuantizeGpuParams& p, float low, float high) {
+  const bool low_is_larger = abs_f32(low) > abs_f32(high);
+  const float steps = static_cast<float>((1 << p.bits) - 1);
+  const float exact = (high - low) / steps;
+  const float magnitude = exact < 1e-7f ? 1e-7f : exact;
+  const float scale = low_is_larger ? magnitude : -magnitude;
+  const float edge = low_is_larger ? low : high;
+  const float code_of_zero = round_as(p, edge / scale);
+  if (code_of_zero == 0.0f) return GroupFit{scale, 0.0f};
+  return GroupFit{edge / code_of_zero, edge};
+}
+
+// Values at..at+7 of w; 0 past the end.
+template <class T>
+MIXTAPE_DEVICE void load_eight(Global<const T> w, std::int64_t at, std::int64_t count,
+                               float (&v)[kCodesAtOnce]) {
+  MIXTAPE_UNROLL
+  for (int i = 0; i < kCodesAtOnce; ++i) v[i] = 0.0f;
+  if (at >= count) return;
+  if (is_aligned(w, 16)) {
+    const auto pack = load_pack<kCodesAtOnce>(w + at);
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kCodesAtOnce; ++i) v[i] = to_f32(pack.v[i]);
+  } else {
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kCodesAtOnce; ++i) v[i] = to_f32(w[at + i]);
+  }
+}
+
+// Position in the upper 40 bits, the first 24 of the value below: none for a scale that overflows.
+MIXTAPE_DEVICE void report_weight(Global<std::uint64_t> errors, std::int64_t position, float value) {
+  atomic_min(errors, (static_cast<std::uint64_t>(position) << 24) | (bits_of(value) >> 8));
+}
+
+// Finds the first weight of a group that is not finite or makes its range overflow.
+template <class T>
+MIXTAPE_DEVICE void report_group(Global<const T> w, std::int64_t begin, int size,
+                                 Global<std::uint64_t> errors) {
+  float low = to_f32(w[begin]), high = low;
+  for (int i = 0; i < size; ++i) {
+    const float v = to_f32(w[begin + i]);
+    low = v < low ? v : low;
+    high = v > high ? v : high;
+    if (is_finite(v) && is_finite(high - low)) continue;
+    return report_weight(errors, begin + i, v);
+  }
+}
+
+// Four neighbouring threads hold 32 codes, 8*bits bits each: `bits` words, which they write in turn.
+MIXTAPE_DEVICE void store_codes(Global<std::uint32_t> words, std::int64_t chunk, bool is_inside, int bits,
+                                std::uint64_t codes) {
+  const int quad = lane() / 4 * 4, mine = lane() % 4;
+  MIXTAPE_UNROLL
+  for (int turn = 0; turn < 2; ++turn) {
+    const int word = turn * 4 + mine;
+    const int from = word * 4 / bits < 4 ? word * 4 / bits : 3, shift = word * 32 - from * 8 * bits;
+    const std::uint64_t first = lane_shuffle(codes, quad + from);
+    const std::uint64_t next = lane_shuffle(codes, quad + (from < 3 ? from + 1 : 3));
+    if (!is_inside || word >= bits) continue;
+    const int held = 8 * bits - shift;
+    std::uint32_t value = static_cast<std::uint32_t>(first >> shift);
+    if (held < 32) value |= static_cast<std::uint32_t>(next << held);
+    words[chunk / 4 * bits + word] = value;
+  }
+}
+
+// Eight weights per thread; a group is 4, 8 or 16 neighbouring threads.
+template <class T, class S>
+MIXTAPE_DEVICE void quantize(const QuantizeGpuParams& p, Global<const T> w, Global<std::uint32_t> words,
+                             Global<S> scales, Global<S> biases, Global<std::uint64_t> errors) {
+  const std::int64_t chunk = global_thread(), at = chunk * kCodesAtOnce;
+  const bool is_inside = at < p.count;
+  float v[kCodesAtOnce];
+  load_eight(w, at, p.count, v);
+  float low = v[0], high = p.rounds_to_even != 0 ? v[0] : 0.0f, not_finite = 0.0f;
+  MIXTAPE_UNROLL
+  for (int i = 0; i < kCodesAtOnce; ++i) {
+    low = v[i] < low ? v[i] : low;
+    high = v[i] > high ? v[i] : high;
+    not_finite += v[i] * 0.0f;  // NaN once there is one
+  }
+  for (int mask = 1; mask < p.group_threads; mask *= 2) {
+    const float other_low = lane_xor(low, mask), other_high = lane_xor(high, mask);
+    low = other_low < low ? other_low : low;
+    high = other_high > high ? other_high : high;
+    not_finite += lane_xor(not_finite, mask);
+  }
+  const bool is_bad = not_finite != 0.0f || !is_finite(high - low);
+  const GroupFit fit = is_bad ? GroupFit{1.0f, 0.0f} : fit_range_gpu(p, low, high);
+  const float largest = static_cast<float>((1 << p.bits) - 1);
+  std::uint64_t codes = 0;
+  MIXTAPE_UNROLL
+  for (int i = 0; i < kCodesAtOnce; ++i) {
+    const float code = round_as(p, (v[i] - fit.bias) / fit.scale);
+    const float clamped = code > 0.0f ? (code < largest ? code : largest) : 0.0f;
+    codes |= static_cast<std::uint64_t>(static_cast<std::uint32_t>(clamped)) << (i * p.bits);
+  }
+  store_codes(words, chunk, is_inside, p.bits, codes);
+  if (!is_inside || chunk % p.group_threads != 0) return;
+  const S scale = from_f32<S>(fit.scale), bias = from_f32<S>(fit.bias);
+  scales[chunk / p.group_threads] = scale;
+  biases[chunk / p.group_threads] = bias;
+  if (is_bad) {
+    report_group(w, at, p.group_threads * kCodesAtOnce, errors);
+  } else if (!is_finite(to_f32(scale)) || !is_finite(to_f32(bias))) {
+    report_weight(errors, at, 0.0f);
+  }
+}
+
+#define QUANTIZE(T, S)                                                            \
+  MIXTAPE_KERNEL(quantize_##T##_##S, 256, QuantizeGpuParams p, Global<const T> w, \
+                 Global<std::uint32_t> words, Global<S> scales, Global<S> biases, \
+                 Global<std::uint64_t> errors) {                                  \
+    quantize<T, S>(p, w, words, scales, biases, errors);                          \
+  }
+#define QUANTIZE_FROM(T) QUANTIZE(T, f32) QUANTIZE(T, bf16) QUANTIZE(T, f16)
+QUANTIZE_FROM(f32)
+QUANTIZE_FROM(bf16)
+QUANTIZE_FROM(f16)
+
+// Eight weights per thread, four times: all codes, scales and biases are on their way before the first is
+// used.
+template <class T, class S, int Bits>
+MIXTAPE_DEVICE void dequantize(const DequantizeGpuParams& p, Global<const std::uint32_t> words,
+                               Global<const S> scales, Global<const S> biases, Global<T> w) {
+  constexpr int kTurns = 4;
+  const std::int64_t first = static_cast<std::int64_t>(block_x()) * kTurns * threads_x() + thread_x();
+  const std::int64_t chunks = p.count / kCodesAtOnce;
+  std::uint64_t codes[kTurns];
+  float scale[kTurns], bias[kTurns];
+  MIXTAPE_UNROLL
+  for (int t = 0; t < kTurns; ++t) {
+    const std::int64_t chunk = first + t * threads_x();
+    if (chunk >= chunks) break;
+    codes[t] = load_codes(words, chunk, Bits);
+    scale[t] = to_f32(scales[chunk >> p.group_shift]);
+    bias[t] = to_f32(biases[chunk >> p.group_shift]);
+  }
+  const bool is_dense = is_aligned(w, 16);
+  MIXTAPE_UNROLL
+  for (int t = 0; t < kTurns; ++t) {
+    const std::int64_t chunk = first + t * threads_x();
+    if (chunk >= chunks) break;
+    Pack<T, kCodesAtOnce> out;
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kCodesAtOnce; ++i)
+      out.v[i] = from_f32<T>(fma_f32(code_at(codes[t], i, Bits), scale[t], bias[t]));
+    const Global<T> to = w + chunk * kCodesAtOnce;
+    if (is_dense) {
+      store_pack(to, out);
+      continue;
+    }
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kCodesAtOnce; ++i) to[i] = out.v[i];
+  }
+}
+
+#define DEQUANTIZE(BITS, T, S)                                                                      \
+  MIXTAPE_KERNEL(dequantize_##T##_##S##_##BITS, 256, DequantizeGpuParams p,                         \
+                 Global<const std::uint32_t> words, Global<const S> scales, Global<const S> biases, \
+                 Global<T> w) {                                                                     \
+    dequantize<T, S, BITS>(p, words, scales, biases, w);                                            \
+  }
+MIXTAPE_CODE_WIDTHS(DEQUANTIZE, f32, f32)
+MIXTAPE_CODE_WIDTHS(DEQUANTIZE, f32, bf16)
+MIXTAPE_CODE_WIDTHS(DEQUANTIZE, bf16, f32)
+MIXTAPE_CODE_WIDTHS(DEQUANTIZE, bf16, bf16)
+
+template <class S>
+MIXTAPE_DEVICE void put_gradient(Global<S> out, std::int64_t i, float value, bool accumulate) {
+  out[i] = from_f32<S>(accumulate ? to_f32(out[i]) + value : value);
+}
+
+// dscale = sum dw*code and dbias = sum dw per group: eight weights per thread, then over the group's
+// neighbouring threads.
+template <class T, class S, int Bits>
+MIXTAPE_DEVICE void reduce_codes(const ReduceCodesParams& p, Global<const T> dw,
+                                 Global<const std::uint32_t> words, Global<S> dscales, Global<S> dbiases) {
+  const std::int64_t chunk = global_thread();
+  const bool is_inside = chunk * kCodesAtOnce < p.count;
+  float d[kCodesAtOnce];
+  load_eight(dw, chunk * kCodesAtOnce, p.count, d);
+  const std::uint64_t codes = is_inside ? load_codes(words, chunk, Bits) : 0;
+  float products = 0.0f, sum = 0.0f;
+  MIXTAPE_UNROLL
+  for (int i = 0; i < kCodesAtOnce; ++i) {
+    products = fma_f32(d[i], code_at(codes, i, Bits), products);
+    sum += d[i];
+  }
+  for (int mask = 1; mask < 1 << p.group_shift; mask *= 2) {
+    products += lane_xor(products, mask);
+    sum += lane_xor(sum, mask);
+  }
+  const std::int64_t group = chunk >> p.group_shift;
+  if (!is_inside || group << p.group_shift != chunk) return;
+  if (p.wants_scales != 0) put_gradient(dscales, group, products, p.accumulate_scales != 0);
+  if (p.wants_biases != 0) put_gradient(dbiases, group, sum, p.accumulate_biases != 0);
+}
+
+#define REDUCE(BITS, T, S)                                                                      \
+  MIXTAPE_KERNEL(reduce_codes_##T##_##S##_##BITS, 256, ReduceCodesParams p, Global<const T> dw, \
+                 Global<const std::uint32_t> words, Global<S> dscales, Global<S> dbiases) {     \
+    reduce_codes<T, S, BITS>(p, dw, words, dscales, dbiases);                                   \
+  }
+MIXTAPE_CODE_WIDTHS(REDUCE, f32, f32)
+MIXTAPE_CODE_WIDTHS(REDUCE, f32, bf16)
+MIXTAPE_CODE_WIDTHS(REDUCE, bf16, f32)
+MIXTAPE_CODE_WIDTHS(REDUCE, bf16, bf16)
+
+}  // namespace mixtape

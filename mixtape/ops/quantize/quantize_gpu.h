@@ -1,0 +1,33 @@
+// Quantized weights between launches: for launchers that decode a weight or reduce its gradient.
+#pragma once
+
+#include "mixtape/backend/gpu/launcher.h"
+#include "mixtape/ops/quantize/affine.h"
+
+namespace mixtape::gpu {
+
+// Some rows of a quantized weight, one after the other: codes, scales and biases begin at the first.
+struct QuantizedSpan {
+  Argument codes, scales, biases;
+  DType scale_dtype = DType::f32;  // f32 or bf16
+  AffineParams format;
+
+  // Elements [begin, begin + count), both multiples of the group size.
+  QuantizedSpan part(std::int64_t begin, std::int64_t count) const;
+};
+
+// w[i] = fma(code, scale, bias) in f32, rounded once; w f32 or bf16.
+void dequantize(const Call& call, const QuantizedSpan& span, const Argument& w, DType dtype,
+                std::int64_t count);
+
+// Null arguments are not computed.
+struct ScaleGradients {
+  Argument dscales, dbiases;
+  bool accumulate_scales = false, accumulate_biases = false;
+};
+// dscale = sum dw*code, dbias = sum dw per group of dw [count], f32 or bf16; `span` needs codes and types,
+// the gradients begin where its scales do.
+void reduce_codes(const Call& call, const QuantizedSpan& span, const Argument& dw, DType dtype,
+                  std::int64_t count, const ScaleGradients& out);
+
+}  // namespace mixtape::gpu
