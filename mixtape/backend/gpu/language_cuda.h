@@ -14,6 +14,7 @@
   extern __shared__ __align__(16) unsigned char mixtape_dynamic_shared[]; \
   const Shared<type> name = reinterpret_cast<type*>(mixtape_dynamic_shared)
 #define MIXTAPE_UNROLL _Pragma("unroll")
+#define MIXTAPE_ROLLED _Pragma("unroll 1")
 
 namespace mixtape {
 
@@ -129,6 +130,11 @@ MIXTAPE_DEVICE float fma_f32(float a, float b, float c) { return fmaf(a, b, c); 
 MIXTAPE_DEVICE float abs_f32(float v) { return fabsf(v); }
 MIXTAPE_DEVICE float floor_f32(float v) { return floorf(v); }
 MIXTAPE_DEVICE float rint_f32(float v) { return rintf(v); }
+MIXTAPE_DEVICE float reciprocal_f32(float v) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return fmaf(r, fmaf(-v, r, 1.0f), r);
+}
 MIXTAPE_DEVICE int count_bits(std::uint32_t v) { return __popc(v); }
 MIXTAPE_DEVICE int lowest_bit(std::uint32_t v) { return __ffs(static_cast<int>(v)) - 1; }
 

@@ -19,6 +19,7 @@
   const Shared<type> name = ::mixtape::sim::shared_array<type>(#name, count)
 #define MIXTAPE_SHARED_DYNAMIC(type, name) const Shared<type> name = ::mixtape::sim::shared_dynamic<type>()
 #define MIXTAPE_UNROLL
+#define MIXTAPE_ROLLED
 
 namespace mixtape {
 
@@ -108,6 +109,7 @@ inline float fma_f32(float a, float b, float c) { return std::fma(a, b, c); }
 inline float abs_f32(float v) { return std::fabs(v); }
 inline float floor_f32(float v) { return std::floor(v); }
 inline float rint_f32(float v) { return std::nearbyint(v); }
+inline float reciprocal_f32(float v) { return 1.0f / v; }
 inline int count_bits(std::uint32_t v) { return __builtin_popcount(v); }
 inline int lowest_bit(std::uint32_t v) { return __builtin_ffs(static_cast<int>(v)) - 1; }
 

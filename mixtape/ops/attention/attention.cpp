@@ -101,10 +101,12 @@ Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& 
   const Buffer y = tape.alloc(q.dtype(), q.shape());
   const Buffer lse = tape.alloc(DType::f32, lse_shape(q.shape()));
   attention_forward(tape.encoder(), q.value(), k.value(), v.value(), options, y, lse);
-  return tape.record(
-      "attention", {q, k, v}, y, [q = q.value(), k = k.value(), v = v.value(), options, y, lse](Backward& b) {
-        attention_backward(b.encoder(), q, k, v, options, y, lse, b.dy(), b.grad(0), b.grad(1), b.grad(2));
-      });
+  return tape.record("attention", {q, k, v}, y,
+                     [q = q.value(), k = k.value(), v = v.value(), options, y, lse](Backward& b) {
+                       // In the order in which kernels write them, for inputs that are one variable.
+                       const Backward::Target dk = b.grad(1), dv = b.grad(2), dq = b.grad(0);
+                       attention_backward(b.encoder(), q, k, v, options, y, lse, b.dy(), dq, dk, dv);
+                     });
 }
 
 }  // namespace mixtape

@@ -13,11 +13,11 @@ using oracle::AttentionCase;
 using testing::Doubles;
 using testing::OpCheck;
 
-AttentionOptions options_of(const AttentionCase& c) {
+AttentionOptions options_of(const Device& device, const AttentionCase& c) {
   AttentionOptions o{static_cast<float>(c.scale), c.causal, c.window, Buffer()};
   if (!c.lengths.empty()) {
     const std::vector<std::int32_t> lengths(c.lengths.begin(), c.lengths.end());
-    o.lengths = Buffer::from(Device::cpu(), {c.batch}, lengths);
+    o.lengths = Buffer::from(device, {c.batch}, lengths);
   }
   return o;
 }
@@ -72,14 +72,16 @@ void set_bounds(OpCheck& check, DType dtype, const AttentionCase& c, const Doubl
   check.backward_bound = {1.0, columns * std::max(score, weights * 4.0)};
 }
 
-OpCheck attention_check(DType dtype, const AttentionCase& c) {
+OpCheck attention_check(const Device& device, DType dtype, const AttentionCase& c) {
   OpCheck check;
   check.name = str("attention ", dtype, " ", c.batch, "x", c.q_len, "/", c.k_len, " heads ", c.q_heads, "/",
                    c.kv_heads, " dim ", c.head_dim, c.causal ? " causal" : "", " window ", c.window);
   check.inputs = {testing::random_tensor(dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, 1),
                   testing::random_tensor(dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, 2),
                   testing::random_tensor(dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, 3)};
-  check.op = [o = options_of(c)](const std::vector<Var>& v) { return attention(v[0], v[1], v[2], o); };
+  check.op = [o = options_of(device, c)](const std::vector<Var>& v) {
+    return attention(v[0], v[1], v[2], o);
+  };
   check.forward = [c](const auto& x) { return oracle::attention(c, x[0], x[1], x[2]); };
   check.complex_forward = [c](const auto& x) { return oracle::attention(c, x[0], x[1], x[2]); };
   check.backward = [c](const auto& x, const Doubles& dy) {
@@ -90,9 +92,12 @@ OpCheck attention_check(DType dtype, const AttentionCase& c) {
   return check;
 }
 
-void check_both(AttentionCase c) {
+void check_both(AttentionCase c, bool on_simulator = true) {
   c.scale = static_cast<double>(static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim))));
-  for (const DType dtype : {DType::f32, DType::bf16}) check_op(Device::cpu(), attention_check(dtype, c));
+  for (const Device& device : testing::test_devices()) {
+    if (!on_simulator && device.name() == "sim") continue;
+    for (const DType dtype : {DType::f32, DType::bf16}) check_op(device, attention_check(device, dtype, c));
+  }
 }
 
 TEST(Attention, MatchesOracle) {
@@ -116,11 +121,38 @@ TEST(Attention, E4_RatiosOfHeads) {
 }
 
 TEST(Attention, SeveralBlocksOfQueriesAndKeys) {
-  check_both({.batch = 1, .q_len = 290, .k_len = 300, .q_heads = 3, .kv_heads = 1, .head_dim = 8});
+  check_both({.batch = 1, .q_len = 70, .k_len = 75, .q_heads = 3, .kv_heads = 1, .head_dim = 8});
   check_both(
-      {.batch = 1, .q_len = 300, .k_len = 600, .q_heads = 1, .kv_heads = 1, .head_dim = 8, .window = 40});
+      {.batch = 1, .q_len = 68, .k_len = 140, .q_heads = 1, .kv_heads = 1, .head_dim = 8, .window = 20});
   check_both(
-      {.batch = 2, .q_len = 20, .k_len = 530, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .causal = false});
+      {.batch = 2, .q_len = 3, .k_len = 130, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .causal = false});
+}
+
+// Past the largest blocks of any device; too much for a simulator.
+TEST(Attention, ManyBlocksOfQueriesAndKeys) {
+  const std::vector<AttentionCase> cases = {
+      {.batch = 1, .q_len = 290, .k_len = 300, .q_heads = 3, .kv_heads = 1, .head_dim = 8},
+      {.batch = 1, .q_len = 300, .k_len = 600, .q_heads = 1, .kv_heads = 1, .head_dim = 8, .window = 40},
+      {.batch = 2, .q_len = 20, .k_len = 530, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .causal = false},
+      {.batch = 1, .q_len = 200, .k_len = 333, .q_heads = 2, .kv_heads = 1, .head_dim = 128},
+      {.batch = 2, .q_len = 150, .k_len = 150, .q_heads = 2, .kv_heads = 2, .head_dim = 64, .causal = false},
+      {.batch = 2,
+       .q_len = 260,
+       .k_len = 260,
+       .q_heads = 2,
+       .kv_heads = 1,
+       .head_dim = 64,
+       .window = 70,
+       .lengths = {200, 31}},
+      {.batch = 3,
+       .q_len = 140,
+       .k_len = 150,
+       .q_heads = 1,
+       .kv_heads = 1,
+       .head_dim = 128,
+       .causal = false,
+       .lengths = {150, 0, 65}}};
+  for (const AttentionCase& c : cases) check_both(c, false);
 }
 
 TEST(Attention, SlidingWindow) {
@@ -140,69 +172,93 @@ TEST(Attention, A2_RowsThatSeeNothingAreZero) {
 }
 
 TEST(Attention, E1_RowsOfABatchAtOnePositionAreEqual) {
-  const Device device = Device::cpu();
-  Tape tape(device);
-  const auto twice = [&](const Shape& shape, std::uint64_t seed) {
-    testing::HostTensor t = testing::random_tensor(DType::f32, shape, seed);
-    std::copy_n(t.values.begin(), t.values.size() / 2,
-                t.values.begin() + static_cast<std::ptrdiff_t>(t.values.size() / 2));
-    return tape.constant(upload(device, t));
-  };
-  const Var y =
-      attention(twice({2, 1, 4, 8}, 1), twice({2, 6, 2, 8}, 2), twice({2, 6, 2, 8}, 3), {.scale = 0.3f});
-  tape.encoder().commit_and_wait();
-  const std::vector<float> values = y.value().to_vector<float>();
-  for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(values[i], values[32 + i]);
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const auto twice = [&](const Shape& shape, std::uint64_t seed) {
+      testing::HostTensor t = testing::random_tensor(DType::f32, shape, seed);
+      std::copy_n(t.values.begin(), t.values.size() / 2,
+                  t.values.begin() + static_cast<std::ptrdiff_t>(t.values.size() / 2));
+      return tape.constant(upload(device, t));
+    };
+    const Var y =
+        attention(twice({2, 1, 4, 8}, 1), twice({2, 6, 2, 8}, 2), twice({2, 6, 2, 8}, 3), {.scale = 0.3f});
+    tape.encoder().commit_and_wait();
+    const std::vector<float> values = y.value().to_vector<float>();
+    for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(values[i], values[32 + i]);
+  }
 }
 
 TEST(Attention, A4_NanReachesItsRow) {
-  const Device device = Device::cpu();
-  Tape tape(device);
-  testing::HostTensor q = testing::random_tensor(DType::f32, {1, 3, 1, 8}, 1);
-  q.values[8 + 2] = NAN;  // query 1
-  const Var k = tape.constant(upload(device, testing::random_tensor(DType::f32, {1, 3, 1, 8}, 2)));
-  const Var y = attention(tape.constant(upload(device, q)), k, k, {.scale = 1.0f});
-  tape.encoder().commit_and_wait();
-  const std::vector<float> values = y.value().to_vector<float>();
-  for (std::size_t i = 0; i < 24; ++i) EXPECT_EQ(std::isnan(values[i]), i / 8 == 1) << i;
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    testing::HostTensor q = testing::random_tensor(DType::f32, {1, 3, 1, 8}, 1);
+    q.values[8 + 2] = NAN;  // query 1
+    const Var k = tape.constant(upload(device, testing::random_tensor(DType::f32, {1, 3, 1, 8}, 2)));
+    const Var y = attention(tape.constant(upload(device, q)), k, k, {.scale = 1.0f});
+    tape.encoder().commit_and_wait();
+    const std::vector<float> values = y.value().to_vector<float>();
+    for (std::size_t i = 0; i < 24; ++i) EXPECT_EQ(std::isnan(values[i]), i / 8 == 1) << i;
+  }
 }
 
 TEST(Attention, LargeScoresStayFinite) {
-  const Device device = Device::cpu();
-  Tape tape(device);
-  const Var q = tape.parameter(upload(device, testing::random_tensor(DType::f32, {1, 9, 1, 8}, 1, 1e4)));
-  const Var y = attention(q, q, q, {.scale = 1.0f});
-  tape.backward(y, y.value());
-  for (const Buffer& b : {y.value(), q.grad()}) {
-    for (const float v : b.to_vector<float>()) EXPECT_TRUE(std::isfinite(v));
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var q = tape.parameter(upload(device, testing::random_tensor(DType::f32, {1, 9, 1, 8}, 1, 1e4)));
+    const Var y = attention(q, q, q, {.scale = 1.0f});
+    tape.backward(y, y.value());
+    for (const Buffer& b : {y.value(), q.grad()}) {
+      for (const float v : b.to_vector<float>()) EXPECT_TRUE(std::isfinite(v));
+    }
   }
 }
 
 TEST(Attention, BadLengthIsReportedAndCountsAsZero) {
-  const Device device = Device::cpu();
-  CommandEncoder encoder(device);
-  const Buffer q = upload(device, testing::random_tensor(DType::f32, {2, 3, 1, 8}, 1));
-  const Buffer y = device.alloc(DType::f32, q.shape()), lse = device.alloc(DType::f32, {2, 1, 3});
-  const AttentionOptions options{1.0f, true, 0, Buffer::from(device, {2}, std::vector<std::int32_t>{3, -1})};
-  attention_forward(encoder, q, q, q, options, y, lse);
-  MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "-1");
-  const std::vector<float> values = y.to_vector<float>();
-  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i] == 0.0f, i >= 24);
+  for (const Device& device : testing::test_devices()) {
+    CommandEncoder encoder(device);
+    const Buffer q = upload(device, testing::random_tensor(DType::f32, {2, 3, 1, 8}, 1));
+    const Buffer y = device.alloc(DType::f32, q.shape()), lse = device.alloc(DType::f32, {2, 1, 3});
+    const AttentionOptions options{1.0f, true, 0,
+                                   Buffer::from(device, {2}, std::vector<std::int32_t>{3, -1})};
+    attention_forward(encoder, q, q, q, options, y, lse);
+    MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "-1");
+    const std::vector<float> values = y.to_vector<float>();
+    for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i] == 0.0f, i >= 24);
+  }
 }
 
 TEST(Attention, OnlyWantedGradients) {
-  const Device device = Device::cpu();
-  Tape tape(device);
-  const auto make = [&](std::uint64_t seed) {
-    return upload(device, testing::random_tensor(DType::f32, {1, 4, 1, 8}, seed));
-  };
-  const Var q = tape.parameter(make(1)), k = tape.parameter(make(2)), v = tape.parameter(make(3));
-  const Var all = attention(q, k, v, {});
-  tape.backward(all, make(4));
-  const Var only = tape.parameter(make(3));
-  const Var y = attention(tape.constant(make(1)), tape.constant(make(2)), only, {});
-  tape.backward(y, make(4));
-  EXPECT_EQ(only.grad().to_vector<float>(), v.grad().to_vector<float>());
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const auto make = [&](std::uint64_t seed) {
+      return upload(device, testing::random_tensor(DType::f32, {1, 4, 1, 8}, seed));
+    };
+    const Var q = tape.parameter(make(1)), k = tape.parameter(make(2)), v = tape.parameter(make(3));
+    const Var all = attention(q, k, v, {});
+    tape.backward(all, make(4));
+    const Var only = tape.parameter(make(3));
+    const Var y = attention(tape.constant(make(1)), tape.constant(make(2)), only, {});
+    tape.backward(y, make(4));
+    EXPECT_EQ(only.grad().to_vector<float>(), v.grad().to_vector<float>());
+  }
+}
+
+TEST(Attention, OneVariableThreeTimes) {
+  for (const Device& device : testing::test_devices()) {
+    const testing::HostTensor x = testing::random_tensor(DType::f32, {1, 5, 1, 8}, 1);
+    const Buffer dy = upload(device, testing::random_tensor(DType::f32, {1, 5, 1, 8}, 2));
+    Tape tape(device);
+    const Var one = tape.parameter(upload(device, x));
+    tape.backward(attention(one, one, one, {}), dy);
+    const Var q = tape.parameter(upload(device, x)), k = tape.parameter(upload(device, x)),
+              v = tape.parameter(upload(device, x));
+    tape.backward(attention(q, k, v, {}), dy);
+    Doubles sum = testing::download(q.grad()).values;
+    for (const Buffer& part : {k.grad(), v.grad()}) {
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += testing::download(part).values[i];
+    }
+    testing::expect_close("gradient", one.grad(), sum, {1.0, 0x1p-20});
+  }
 }
 
 TEST(Attention, RefusesBadArguments) {
