@@ -11,6 +11,7 @@
 //   MIXTAPE_SHARED(T, name, count)   at kernel scope: `name` is a Shared<T>; the count is a constant
 //   MIXTAPE_SHARED_DYNAMIC(T, name)  the launch's shared_bytes
 //   MIXTAPE_DEVICE          before a function that kernels call
+//   MIXTAPE_UNROLL, MIXTAPE_ROLLED   before a loop
 //   f32, bf16, f16          value types; to_f32(v), from_f32<T>(v): all arithmetic is in f32
 //   Pack<T, N>              N values that are moved at once; load_pack<N>(p), store_pack(p, pack): p aligned
 //   to
@@ -25,6 +26,7 @@
 //   of
 //                           the warp takes part
 //   atomic_add (u32), atomic_min (u64)
+//   reciprocal_f32(v)       1/v within one unit, for 2^-100 < |v| < 2^100
 //   exp_f32 log_f32 sqrt_f32 tanh_f32 fma_f32 max_nan abs_f32 floor_f32 rint_f32 bits_of float_of
 // Products and sums are never contracted by the compiler: fma_f32 where one is meant.
 #pragma once

@@ -8,6 +8,10 @@ namespace mixtape {
 // than with 64 from 8192 occurrences on, half as many block sums to keep, and up to 128 the plain serial sum.
 inline constexpr std::int64_t kSegmentBlock = 128;
 
+// What a warp of a GPU writes of a gradient table: neighbouring rows, packs per lane at a time.
+inline constexpr int kRowsOfWarp = 4;
+inline constexpr int kPacksOfLane = 2;
+
 struct EmbeddingParams {
   std::int64_t rows;    // of the table
   std::int64_t hidden;  // elements of a row
@@ -17,7 +21,7 @@ struct EmbeddingParams {
 };
 
 // The element where a table's row begins: 64-bit, since large tables pass 2^31 elements.
-inline std::int64_t row_offset(std::int64_t row, std::int64_t hidden) { return row * hidden; }
+constexpr std::int64_t row_offset(std::int64_t row, std::int64_t hidden) { return row * hidden; }
 
 // Ids are u32 or i32; both fit into 64 bits.
 inline std::int64_t id_at(const std::uint32_t* ids, bool is_signed, std::int64_t i) {

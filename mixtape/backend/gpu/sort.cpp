@@ -1,0 +1,48 @@
+#include "mixtape/backend/gpu/sort.h"
+
+#include <bit>
+
+#include "mixtape/backend/gpu/sort_params.h"
+
+namespace mixtape::gpu {
+
+SortedKeys sort_keys(const Call& call, const Argument& keys, std::int64_t count, std::int64_t limit,
+                     bool keys_are_signed) {
+  const auto words = [&](std::int64_t n) {
+    return call.queue.scratch(static_cast<std::size_t>(n) * sizeof(std::uint32_t));
+  };
+  const auto all_bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(limit)));
+  const int passes = static_cast<int>(ceil_div(all_bits, kSortBits));
+  SortParams p{count,
+               limit,
+               ceil_div(count, kSortTile),
+               0,
+               static_cast<int>(ceil_div(all_bits, passes)),
+               1,
+               keys_are_signed ? 1u : 0u};
+  const std::int64_t digits = std::int64_t{1} << p.bits;
+  const auto counts = words(digits * p.tiles), totals = words(digits);
+  const Argument errors = call.index_errors(limit, keys_are_signed);
+  const Grid tiles = grid_of(p.tiles), block = {kSortThreads, 1, 1};
+  SortedKeys from, to;
+  for (int pass = 0; pass < passes; ++pass, p.shift += p.bits, p.is_first = 0) {
+    const Argument in = pass == 0 ? keys : Argument(*from.keys);
+    const Argument in_places = pass == 0 ? Argument() : Argument(*from.places);
+    to = {words(count), words(count)};
+    call.launch("sort_count", tiles, block, p, {in, *counts, errors});
+    call.launch("sort_scan", grid_of(digits), kBlock256, p, {*counts, *totals});
+    call.launch("sort_scatter", tiles, block, p, {in, in_places, *counts, *totals, *to.keys, *to.places});
+    from = to;
+  }
+  return to;
+}
+
+void find_begins(const Call& call, const SortedKeys& sorted, std::int64_t count, std::int64_t limit,
+                 const Argument& begins) {
+  SortParams p{};
+  p.count = count;
+  p.limit = limit;
+  call.launch("sort_begins", grid_for(limit + 1), kBlock256, p, {*sorted.keys, begins});
+}
+
+}  // namespace mixtape::gpu
