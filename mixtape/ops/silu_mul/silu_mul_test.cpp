@@ -59,18 +59,47 @@ TEST(SiluMul, B2_GateAtInfinity) {
 }
 
 TEST(SiluMul, OneVarOnBothSides) {
-  Tape tape(Device::cpu());
-  const Var x = tape.parameter(Buffer::from(tape.device(), {1}, std::vector<float>{1.5f}));
-  tape.backward(silu_mul(x, x));
-  const double s = 1.0 / (1.0 + std::exp(-1.5));
-  EXPECT_NEAR(x.grad().to_vector<float>()[0], 1.5 * s * (1.0 + 1.5 * (1.0 - s)) + 1.5 * s, 1e-6);
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(Buffer::from(device, {1}, std::vector<float>{1.5f}));
+    tape.backward(silu_mul(x, x));
+    tape.encoder().commit_and_wait();
+    const double s = 1.0 / (1.0 + std::exp(-1.5));
+    EXPECT_NEAR(x.grad().to_vector<float>()[0], 1.5 * s * (1.0 + 1.5 * (1.0 - s)) + 1.5 * s, 1e-6);
+  }
+}
+
+// Views that start in the middle of a pack give the same bytes.
+TEST(SiluMul, UnalignedViews) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const std::int64_t n = 5003;
+      CommandEncoder encoder(device);
+      const auto run = [&](std::int64_t skip) {
+        const testing::HostTensor x = testing::random_tensor(dtype, {n}, 1);
+        testing::HostTensor wide = x;
+        wide.shape = {n + skip};
+        wide.values.insert(wide.values.begin(), static_cast<std::size_t>(skip), 7.0);
+        const Buffer gate = upload(device, wide).slice(skip, n + skip), up = upload(device, x);
+        const Buffer y = device.alloc_uninitialized(dtype, {n + skip}).slice(skip, n + skip);
+        const Buffer d = device.alloc_uninitialized(dtype, {2, n});
+        silu_mul_forward(encoder, gate, up, y);
+        silu_mul_backward(encoder, gate, up, y, d.slice(0, 1).reshape({n}), d.slice(1, 2).reshape({n}));
+        encoder.commit_and_wait();
+        return std::pair{testing::download_bytes(y), testing::download_bytes(d)};
+      };
+      EXPECT_EQ(run(0), run(1)) << dtype;
+    }
+  }
 }
 
 TEST(SiluMul, EmptyBatch) {
-  Tape tape(Device::cpu());
-  const Var x = tape.parameter(tape.device().alloc(DType::bf16, {0, 4}));
-  tape.backward(silu_mul(x, x), tape.device().alloc(DType::bf16, {0, 4}));
-  EXPECT_EQ(x.grad().shape(), (Shape{0, 4}));
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::bf16, {0, 4}));
+    tape.backward(silu_mul(x, x), device.alloc(DType::bf16, {0, 4}));
+    EXPECT_EQ(x.grad().shape(), (Shape{0, 4}));
+  }
 }
 
 TEST(SiluMul, RefusesBadArguments) {
