@@ -58,7 +58,8 @@ TEST(CrossEntropy, MatchesOracle) {
 TEST(CrossEntropy, WideRows) {
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      check_op(device, cross_entropy_check(device, dtype, DType::u32, 3, 49157, 3.0));
+      for (const std::int64_t cols : {20000, 49157})
+        check_op(device, cross_entropy_check(device, dtype, DType::u32, 3, cols, 3.0));
     }
   }
 }
@@ -132,6 +133,19 @@ TEST(CrossEntropy, LargeLogitsKeepTheirDifferences) {
     const Result r = run(device, 2, {1e8f, 1e8f, -1e8f, -1e8f}, {0, 1});
     for (const float loss : r.loss) EXPECT_FLOAT_EQ(loss, kLn2);
     EXPECT_EQ(r.dx, (std::vector<float>{-0.5f, 0.5f, 0.5f, -0.5f}));
+  }
+}
+
+// The maximum moves all the way, over a range whose exponentials f32 does not hold.
+TEST(CrossEntropy, RisingLogits) {
+  for (const Device& device : testing::test_devices()) {
+    const std::int64_t cols = 20000;
+    testing::HostTensor x{DType::f32, {1, cols}, Doubles(cols)};
+    for (std::int64_t c = 0; c < cols; ++c) x.values[c] = static_cast<double>(c) / 64.0 - 200.0;
+    const std::vector<float> values(x.values.begin(), x.values.end());
+    const Result r = run(device, 1, values, {cols - 100});
+    const double wanted = oracle::cross_entropy(x.values, {cols - 100})[0];
+    EXPECT_NEAR(r.loss[0], wanted, (80.0 + 2.0) * 0x1p-24);
   }
 }
 

@@ -1,0 +1,94 @@
+// Rows of logits z = scale * x in GPU kernels: packs of them on their way at a time, and a sum of
+// exponentials that follows its maximum. Shared by the kernels of losses.
+#pragma once
+
+#include "mixtape/backend/gpu/kernel_language.h"
+
+namespace mixtape {
+
+// Packs of a row that one thread holds at a time, a block's width apart.
+constexpr int kRunPacks = 4;
+
+MIXTAPE_DEVICE float minus_infinity() { return float_of(0xff800000u); }
+// The maximum of no finite entry counts as 0.
+MIXTAPE_DEVICE float finite_max(float max) { return max == minus_infinity() ? 0.0f : max; }
+
+// Elements per pack where rows of T and S are moved side by side: 16 bytes of the smaller.
+template <class T, class S>
+struct PackOf {
+  static constexpr int kWidth = 16 / static_cast<int>(sizeof(T) < sizeof(S) ? sizeof(T) : sizeof(S));
+};
+
+// Elements at + i * step .. + N of a row, -inf past its end. N is 1, or divides cols and the row is aligned.
+template <class T, int N>
+struct Run {
+  Pack<T, N> packs[kRunPacks];
+};
+template <int N, class T>
+MIXTAPE_DEVICE void load_run(Global<const T> row, std::int64_t at, std::int64_t step, std::int64_t cols,
+                             Run<T, N>& run) {
+  MIXTAPE_UNROLL
+  for (int h = 0; h < kRunPacks; ++h) {
+    if (at + h * step < cols) {
+      run.packs[h] = load_pack<N>(row + (at + h * step));
+    } else {
+      MIXTAPE_UNROLL
+      for (int i = 0; i < N; ++i) run.packs[h].v[i] = from_f32<T>(minus_infinity());
+    }
+  }
+}
+
+// The largest x; a NaN is passed over, its exponential tells.
+template <class T, int N>
+MIXTAPE_DEVICE float run_max(const Run<T, N>& run) {
+  float max = minus_infinity();
+  MIXTAPE_UNROLL
+  for (int h = 0; h < kRunPacks; ++h) {
+    MIXTAPE_UNROLL
+    for (int i = 0; i < N; ++i) {
+      const float v = to_f32(run.packs[h].v[i]);
+      max = v > max ? v : max;
+    }
+  }
+  return max;
+}
+
+// sum exp(z - max) over what was added, max its largest z.
+struct LogSum {
+  float max, sum;
+};
+
+template <class T, int N>
+MIXTAPE_DEVICE void add_run(LogSum& s, const Run<T, N>& run, float scale) {
+  const float max = scale * run_max(run);
+  if (max > s.max) {
+    s.sum *= exp_f32(s.max - max);
+    s.max = max;
+  }
+  const float shift = finite_max(s.max);
+  float sum = 0.0f;
+  MIXTAPE_UNROLL
+  for (int h = 0; h < kRunPacks; ++h) {
+    float part = 0.0f;
+    MIXTAPE_UNROLL
+    for (int i = 0; i < N; ++i) part += exp_f32(fma_f32(to_f32(run.packs[h].v[i]), scale, -shift));
+    sum += part;
+  }
+  s.sum += sum;
+}
+
+// What is left of a thread's sum under the maximum of all.
+MIXTAPE_DEVICE float rescale(float max, float common) { return max == common ? 1.0f : exp_f32(max - common); }
+
+// Over the block, the same in every thread.
+MIXTAPE_DEVICE LogSum block_log_sum(const LogSum& s, Shared<float> scratch) {
+  const float max = block_max(s.max, scratch);
+  return LogSum{max, block_sum(s.sum * rescale(s.max, max), scratch)};
+}
+
+// exp(z - max - log_sum), 0 past what f32 holds.
+MIXTAPE_DEVICE float softmax_at(float x, float scale, float max, float log_sum) {
+  return exp_f32(fma_f32(x, scale, -max) - log_sum);
+}
+
+}  // namespace mixtape
