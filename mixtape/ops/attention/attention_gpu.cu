@@ -2,7 +2,7 @@
 // 256 threads; thread (x, y) of 16 x 16 holds rows 4y..4y+3 and columns 4x..4x+3 of each product.
 #include "mixtape/backend/gpu/kernel_language.h"
 #include "mixtape/ops/attention/attention_params.h"
-#include "mixtape/ops/attention/attention_range.h"
+#include "mixtape/ops/attention/attention_range_gpu.h"
 
 namespace mixtape {
 

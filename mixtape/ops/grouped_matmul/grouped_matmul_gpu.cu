@@ -1,5 +1,5 @@
 #include "mixtape/backend/gpu/kernel_language.h"
-#include "mixtape/ops/grouped_matmul/group_tile.h"
+#include "mixtape/ops/grouped_matmul/group_tile_gpu.h"
 #include "mixtape/ops/grouped_matmul/grouped_gemm_params.h"
 
 namespace mixtape {

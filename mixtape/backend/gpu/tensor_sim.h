@@ -1,0 +1,101 @@
+// The simulator's face of the words for matrix units. Copies arrive as late as they may.
+#pragma once
+
+#include <cmath>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#define MIXTAPE_TENSOR_KERNEL(name, threads, blocks, ...) MIXTAPE_KERNEL(name, threads, __VA_ARGS__)
+
+namespace mixtape {
+namespace sim {
+
+struct Copy {
+  Pointer<bf16> to;
+  Pointer<const bf16> from;
+  bool is_valid;
+};
+// The groups of copies under way of each thread; the last one is not committed yet.
+inline std::deque<std::vector<Copy>>& copies() {
+  static std::unordered_map<int, std::deque<std::vector<Copy>>> of_thread;
+  std::deque<std::vector<Copy>>& mine = of_thread[here().thread[1] * here().threads[0] + here().thread[0]];
+  if (mine.empty()) mine.emplace_back();
+  return mine;
+}
+
+// Word (row, pair) of the 8x8 tile whose rows start at the addresses of lanes 8 * tile ... 8 * tile + 7.
+inline std::uint32_t bits_of_pair(bf16 low, bf16 high) {
+  std::uint16_t bits[2];
+  std::memcpy(bits, &low, 2);
+  std::memcpy(bits + 1, &high, 2);
+  return bits[0] | static_cast<std::uint32_t>(bits[1]) << 16;
+}
+inline float half_of(std::uint64_t bits, int half) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits >> (16 * half) & 0xffff) << 16);
+}
+
+}  // namespace sim
+
+// Each lane reads its row, then hands it out in two halves.
+inline void load_rows_of_tiles(std::uint32_t (&r)[4], Shared<const bf16> row, bool is_transposed) {
+  row.check_aligned(16);
+  std::uint64_t mine[2];
+  for (int half = 0; half < 2; ++half) {
+    const std::uint64_t low = sim::bits_of_pair(row[half * 4], row[half * 4 + 1]);
+    const std::uint64_t high = sim::bits_of_pair(row[half * 4 + 2], row[half * 4 + 3]);
+    mine[half] = low | high << 32;
+  }
+  const int g = lane() / 4, q = lane() % 4;
+  const auto element = [&](int from, int column) {
+    const std::uint64_t halves[2] = {lane_shuffle(mine[0], from), lane_shuffle(mine[1], from)};
+    return static_cast<std::uint32_t>(halves[column / 4] >> (column % 4 * 16) & 0xffff);
+  };
+  for (int tile = 0; tile < 4; ++tile) {
+    r[tile] = is_transposed ? element(tile * 8 + 2 * q, g) | element(tile * 8 + 2 * q + 1, g) << 16
+                            : element(tile * 8 + g, 2 * q) | element(tile * 8 + g, 2 * q + 1) << 16;
+  }
+}
+inline void load_matrices(std::uint32_t (&r)[4], Shared<const bf16> row) {
+  load_rows_of_tiles(r, row, false);
+}
+inline void load_matrices_transposed(std::uint32_t (&r)[4], Shared<const bf16> row) {
+  load_rows_of_tiles(r, row, true);
+}
+
+inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  const std::uint64_t upper = a[0] | static_cast<std::uint64_t>(a[2]) << 32;
+  const std::uint64_t lower = a[1] | static_cast<std::uint64_t>(a[3]) << 32;
+  const std::uint64_t both = b0 | static_cast<std::uint64_t>(b1) << 32;
+  const int g = lane() / 4, q = lane() % 4;
+  for (int from = 0; from < 4; ++from) {  // holds rows or columns 2 from, 2 from + 1 and the same 8 further
+    const std::uint64_t rows[2] = {lane_shuffle(upper, g * 4 + from), lane_shuffle(lower, g * 4 + from)};
+    const std::uint64_t cols[2] = {lane_shuffle(both, 2 * q * 4 + from),
+                                   lane_shuffle(both, (2 * q + 1) * 4 + from)};
+    for (int i = 0; i < 4; ++i) {
+      for (int k = 0; k < 4; ++k) c[i] += sim::half_of(rows[i / 2], k) * sim::half_of(cols[i % 2], k);
+    }
+  }
+}
+
+inline void copy_async(Shared<bf16> to, Global<const bf16> from, bool is_valid) {
+  to.check_aligned(16);
+  from.check_aligned(16);
+  sim::copies().back().push_back({to, from, is_valid});
+}
+inline void commit_copies() { sim::copies().emplace_back(); }
+template <std::size_t Groups>
+void wait_copies() {
+  auto& groups = sim::copies();
+  while (groups.size() > Groups + 1) {
+    for (const sim::Copy& copy : groups.front()) {
+      for (int i = 0; i < 8; ++i) copy.to[i] = copy.is_valid ? static_cast<bf16>(copy.from[i]) : bf16(0.0f);
+    }
+    groups.pop_front();
+  }
+}
+
+inline std::uint32_t pack_bf16(float low, float high) { return sim::bits_of_pair(bf16(low), bf16(high)); }
+inline float exp2_fast(float v) { return std::exp2(v); }
+
+}  // namespace mixtape

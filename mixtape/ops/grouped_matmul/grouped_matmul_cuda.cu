@@ -1,0 +1,213 @@
+// bf16 on matrix units: 128 threads, each of the four warps a quarter of 64 x 64 of a block's 128 x 128 tile;
+// 64 terms of the sums at a time, three of those in shared memory.
+#include "mixtape/backend/gpu/tensor.h"
+#include "mixtape/ops/grouped_matmul/group_tile_gpu.h"
+#include "mixtape/ops/grouped_matmul/grouped_gemm_params.h"
+
+namespace mixtape {
+
+constexpr int kTensorTile = kGroupTile;
+constexpr int kTensorDepth = 64;
+constexpr int kTileValues = kTensorTile * kTensorDepth;
+using Quarter = float[4][8][4];  // 16 x 8 tiles of a warp
+
+// Element (row, depth) at p[row * step + depth] or, where rows are dense, at p[depth * step + row].
+template <bool DenseRows>
+struct TensorOperand {
+  Global<const bf16> p;
+  std::int64_t rows, depth, step;
+};
+
+// Starts the copy of depth [at, at + 64) to tile[row][depth], where rows are dense to tile[depth][row].
+template <bool DenseRows>
+MIXTAPE_DEVICE void copy_tile(const TensorOperand<DenseRows>& in, std::int64_t at, Shared<bf16> tile) {
+  constexpr int kChunks = (DenseRows ? kTensorTile : kTensorDepth) / 8;
+  constexpr int kStep = 128 / kChunks;
+  const int chunk = flat_thread() % kChunks, first = flat_thread() / kChunks;
+  MIXTAPE_UNROLL
+  for (int i = 0; i < kTileValues / 8 / 128; ++i) {
+    const int line = first + i * kStep;
+    const std::int64_t row = DenseRows ? chunk * 8 : line, depth = at + (DenseRows ? line : chunk * 8);
+    const bool is_valid = row < in.rows && depth < in.depth;
+    const std::int64_t from = DenseRows ? depth * in.step + row : row * in.step + depth;
+    copy_async(tile + swizzled<kChunks * 8>(line, chunk), in.p + (is_valid ? from : 0), is_valid);
+  }
+}
+
+// The left operand's rows first..first+15 and 16 of the depth.
+template <bool DenseRows>
+MIXTAPE_DEVICE void load_left(Shared<const bf16> tile, int first, int depth, std::uint32_t (&r)[4]) {
+  const int l = lane();
+  if constexpr (DenseRows) {
+    load_matrices_transposed(r,
+                             tile + swizzled<kTensorTile>(depth + l % 8 + l / 16 * 8, first / 8 + l / 8 % 2));
+  } else {
+    load_matrices(r, tile + swizzled<kTensorDepth>(first + l % 16, depth / 8 + l / 16));
+  }
+}
+// The right operand's rows, of which two times 8: r[0], r[1] and r[2], r[3].
+template <bool DenseRows>
+MIXTAPE_DEVICE void load_right(Shared<const bf16> tile, int first, int depth, std::uint32_t (&r)[4]) {
+  const int l = lane();
+  if constexpr (DenseRows) {
+    load_matrices_transposed(r, tile + swizzled<kTensorTile>(depth + l % 16, first / 8 + l / 16));
+  } else {
+    load_matrices(r, tile + swizzled<kTensorDepth>(first + l % 8 + l / 16 * 8, depth / 8 + l / 8 % 2));
+  }
+}
+
+template <bool DenseA, bool DenseB>
+MIXTAPE_DEVICE void multiply_tiles(Shared<const bf16> a, Shared<const bf16> b, Quarter& sums) {
+  const int row = warp() / 2 * 64, col = warp() % 2 * 64;
+  MIXTAPE_UNROLL
+  for (int depth = 0; depth < kTensorDepth; depth += 16) {
+    std::uint32_t left[4][4], right[4][4];
+    MIXTAPE_UNROLL
+    for (int i = 0; i < 4; ++i) load_left<DenseA>(a, row + i * 16, depth, left[i]);
+    MIXTAPE_UNROLL
+    for (int j = 0; j < 4; ++j) load_right<DenseB>(b, col + j * 16, depth, right[j]);
+    MIXTAPE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      MIXTAPE_UNROLL
+      for (int j = 0; j < 8; ++j)
+        multiply_add(sums[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
+    }
+  }
+}
+
+// sums += a b^T over the depth: while one step is multiplied, the next two are on their way.
+template <bool DenseA, bool DenseB>
+MIXTAPE_DEVICE void add_tensor_products(const TensorOperand<DenseA>& a, const TensorOperand<DenseB>& b,
+                                        Shared<bf16> memory, Quarter& sums) {
+  const int steps = static_cast<int>((a.depth + kTensorDepth - 1) / kTensorDepth);
+  const auto copy = [&](int step) {
+    if (step < steps) {
+      const Shared<bf16> stage = memory + step % kTensorStages * 2 * kTileValues;
+      copy_tile(a, static_cast<std::int64_t>(step) * kTensorDepth, stage);
+      copy_tile(b, static_cast<std::int64_t>(step) * kTensorDepth, stage + kTileValues);
+    }
+    commit_copies();
+  };
+  for (int step = 0; step < kTensorStages - 1; ++step) copy(step);
+  for (int step = 0; step < steps; ++step) {
+    wait_copies<kTensorStages - 2>();
+    barrier();
+    copy(step + kTensorStages - 1);
+    const Shared<bf16> stage = memory + step % kTensorStages * 2 * kTileValues;
+    multiply_tiles<DenseA, DenseB>(stage, stage + kTileValues, sums);
+  }
+}
+
+MIXTAPE_DEVICE void store_pair(float low, float high, Global<float> c, std::int64_t at, bool accumulate) {
+  Pack<float, 2> out;
+  if (accumulate) out = load_pack<2>(c + at);
+  out.v[0] = accumulate ? out.v[0] + low : low;
+  out.v[1] = accumulate ? out.v[1] + high : high;
+  store_pack(c + at, out);
+}
+
+// Two neighbouring 16 x 8 tiles, row g or g + 8. f32: a pair of each tile per lane. bf16: lanes exchange
+// pairs so that each has four in a row.
+MIXTAPE_DEVICE void store_row(const float (&left)[4], const float (&right)[4], int half, Global<float> c,
+                              std::int64_t at, std::int64_t cols, bool is_row, bool accumulate) {
+  const int q = lane() % 4 * 2;
+  if (is_row && q < cols) store_pair(left[half * 2], left[half * 2 + 1], c, at + q, accumulate);
+  if (is_row && q + 8 < cols) store_pair(right[half * 2], right[half * 2 + 1], c, at + q + 8, accumulate);
+}
+MIXTAPE_DEVICE void store_row(const float (&left)[4], const float (&right)[4], int half, Global<bf16> c,
+                              std::int64_t at, std::int64_t cols, bool is_row, bool accumulate) {
+  const bool is_odd = lane() % 2 == 1;
+  float v[4];
+  MIXTAPE_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const float l = left[half * 2 + i], r = right[half * 2 + i];
+    const float other = lane_xor(is_odd ? l : r, 1);
+    v[i] = is_odd ? other : l;
+    v[2 + i] = is_odd ? r : other;
+  }
+  const int col = (is_odd ? 8 : 0) + lane() % 4 / 2 * 4;
+  if (!is_row || col >= cols) return;
+  Pack<bf16, 4> out;
+  if (accumulate) out = load_pack<4>(c + (at + col));
+  MIXTAPE_UNROLL
+  for (int i = 0; i < 4; ++i) out.v[i] = from_f32<bf16>(accumulate ? to_f32(out.v[i]) + v[i] : v[i]);
+  store_pack(c + (at + col), out);
+}
+
+template <class C>
+MIXTAPE_DEVICE void store_quarter(const Quarter& sums, Global<C> c, std::int64_t rows, std::int64_t cols,
+                                  std::int64_t step, bool accumulate) {
+  const int row = warp() / 2 * 64 + lane() / 4, col = warp() % 2 * 64;
+  MIXTAPE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    MIXTAPE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int r = row + i * 16 + half * 8;
+      MIXTAPE_UNROLL
+      for (int j = 0; j < 8; j += 2)
+        store_row(sums[i][j], sums[i][j + 1], half, c, r * step + col + j * 8, cols - col - j * 8, r < rows,
+                  accumulate);
+    }
+  }
+}
+
+// A block per tile of c: rows of one expert, times its matrix.
+template <bool TransB, class C>
+MIXTAPE_DEVICE void tensor_grouped_rows(const GroupedGemmParams& p, Global<const bf16> a,
+                                        Global<const bf16> b, Global<const std::uint32_t> offsets,
+                                        Global<C> c, Global<std::uint64_t> errors, Shared<bf16> memory,
+                                        Shared<std::uint64_t> scratch) {
+  const std::int64_t tiles_n = (p.n + kTensorTile - 1) / kTensorTile, col = block_x() % tiles_n * kTensorTile;
+  const GroupTile tile =
+      find_group_tile(offsets, p.experts, p.rows, block_x() / tiles_n, kTensorTile, errors, scratch);
+  if (tile.begin >= tile.end || (tile.is_bad && p.accumulate != 0)) return;
+  const std::int64_t rows = tile.end - tile.begin;
+  Quarter sums = {};
+  if (!tile.is_bad) {
+    const TensorOperand<false> left{a + tile.begin * p.k, rows, p.k, p.k};
+    const TensorOperand<!TransB> right{b + (tile.expert * p.n * p.k + (TransB ? col * p.k : col)), p.n - col,
+                                       p.k, TransB ? p.k : p.n};
+    add_tensor_products(left, right, memory, sums);
+  }
+  store_quarter(sums, c + (tile.begin * p.n + col), rows, p.n - col, p.n, p.accumulate != 0);
+}
+
+// A block per tile of an expert's matrix: the sum over the expert's rows.
+template <class C>
+MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<const bf16> a,
+                                           Global<const bf16> b, Global<const std::uint32_t> offsets,
+                                           Global<C> c, Global<std::uint64_t> errors, Shared<bf16> memory,
+                                           Shared<std::uint64_t> scratch) {
+  const std::int64_t tiles_k = (p.k + kTensorTile - 1) / kTensorTile,
+                     tiles_n = (p.n + kTensorTile - 1) / kTensorTile;
+  const std::int64_t expert = block_x() / (tiles_k * tiles_n),
+                     row = block_x() / tiles_k % tiles_n * kTensorTile,
+                     col = block_x() % tiles_k * kTensorTile;
+  const bool is_bad = find_group_tile(offsets, p.experts, p.rows, -1, kTensorTile, errors, scratch).is_bad;
+  const std::int64_t begin = offsets[expert];
+  const std::int64_t count = is_bad ? 0 : static_cast<std::int64_t>(offsets[expert + 1]) - begin;
+  if (count == 0 && p.accumulate != 0) return;
+  Quarter sums = {};
+  if (count > 0) {
+    const TensorOperand<true> left{a + (begin * p.n + row), p.n - row, count, p.n};
+    const TensorOperand<true> right{b + (begin * p.k + col), p.k - col, count, p.k};
+    add_tensor_products(left, right, memory, sums);
+  }
+  store_quarter(sums, c + ((expert * p.n + row) * p.k + col), p.n - row, p.k - col, p.k, p.accumulate != 0);
+}
+
+#define TENSOR(NAME, C, ...)                                                                    \
+  MIXTAPE_TENSOR_KERNEL(NAME##_##C##_tensor, 128, 2, GroupedGemmParams p, Global<const bf16> a, \
+                        Global<const bf16> b, Global<const std::uint32_t> offsets, Global<C> c, \
+                        Global<std::uint64_t> errors) {                                         \
+    MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                       \
+    MIXTAPE_SHARED(std::uint64_t, scratch, kGroupScratch);                                      \
+    __VA_ARGS__(p, a, b, offsets, c, errors, memory, scratch);                                  \
+  }
+#define TENSOR_KERNELS(C)                                     \
+  TENSOR(grouped_rows, C, tensor_grouped_rows<false, C>)      \
+  TENSOR(grouped_rows_trans, C, tensor_grouped_rows<true, C>) \
+  TENSOR(grouped_weights, C, tensor_grouped_weights<C>)
+MIXTAPE_VALUE_KERNELS(TENSOR_KERNELS)
+
+}  // namespace mixtape
