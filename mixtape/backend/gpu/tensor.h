@@ -31,4 +31,46 @@ MIXTAPE_DEVICE int swizzled(int row, int chunk) {
   return row * Width + (chunk ^ (row & 7)) * 8;
 }
 
+// Fragments of a tile in shared memory: tile[row][depth] with Width values a row or, where rows are dense,
+// tile[depth][row]; swizzled. The left operand of a product: rows first ... first + 15, 16 of the depth.
+template <int Width, bool DenseRows>
+MIXTAPE_DEVICE void load_left(Shared<const bf16> tile, int first, int depth, std::uint32_t (&r)[4]) {
+  const int l = lane();
+  if constexpr (DenseRows) {
+    load_matrices_transposed(r, tile + swizzled<Width>(depth + l % 8 + l / 16 * 8, first / 8 + l / 8 % 2));
+  } else {
+    load_matrices(r, tile + swizzled<Width>(first + l % 16, depth / 8 + l / 16));
+  }
+}
+// The right operand: r[0], r[1] of rows first ... first + 7, r[2], r[3] of the next 8.
+template <int Width, bool DenseRows>
+MIXTAPE_DEVICE void load_right(Shared<const bf16> tile, int first, int depth, std::uint32_t (&r)[4]) {
+  const int l = lane();
+  if constexpr (DenseRows) {
+    load_matrices_transposed(r, tile + swizzled<Width>(depth + l % 16, first / 8 + l / 16));
+  } else {
+    load_matrices(r, tile + swizzled<Width>(first + l % 8 + l / 16 * 8, depth / 8 + l / 8 % 2));
+  }
+}
+
+// Of two neighbouring 16 x 8 results each lane holds a pair of a row; lanes exchange pairs so that each has
+// four in a row. Returns the column of the first among the 16.
+MIXTAPE_DEVICE int gather_four(float left0, float left1, float right0, float right1, float (&v)[4]) {
+  const bool is_odd = lane() % 2 == 1;
+  const float other0 = lane_xor(is_odd ? left0 : right0, 1), other1 = lane_xor(is_odd ? left1 : right1, 1);
+  v[0] = is_odd ? other0 : left0, v[1] = is_odd ? other1 : left1;
+  v[2] = is_odd ? right0 : other0, v[3] = is_odd ? right1 : other1;
+  return (is_odd ? 8 : 0) + lane() % 4 / 2 * 4;
+}
+
+// c = v or, accumulating, c + v; N values.
+template <class C, int N>
+MIXTAPE_DEVICE void store_values(const float (&v)[N], Global<C> c, bool accumulate) {
+  Pack<C, N> out;
+  if (accumulate) out = load_pack<N>(c);
+  MIXTAPE_UNROLL
+  for (int i = 0; i < N; ++i) out.v[i] = from_f32<C>(accumulate ? to_f32(out.v[i]) + v[i] : v[i]);
+  store_pack(c, out);
+}
+
 }  // namespace mixtape

@@ -18,10 +18,13 @@ struct TensorOperand {
   std::int64_t rows, depth, step;
 };
 
+template <bool DenseRows>
+constexpr int kWidth = DenseRows ? kTensorTile : kTensorDepth;
+
 // Starts the copy of depth [at, at + 64) to tile[row][depth], where rows are dense to tile[depth][row].
 template <bool DenseRows>
 MIXTAPE_DEVICE void copy_tile(const TensorOperand<DenseRows>& in, std::int64_t at, Shared<bf16> tile) {
-  constexpr int kChunks = (DenseRows ? kTensorTile : kTensorDepth) / 8;
+  constexpr int kChunks = kWidth<DenseRows> / 8;
   constexpr int kStep = 128 / kChunks;
   const int chunk = flat_thread() % kChunks, first = flat_thread() / kChunks;
   MIXTAPE_UNROLL
@@ -30,29 +33,7 @@ MIXTAPE_DEVICE void copy_tile(const TensorOperand<DenseRows>& in, std::int64_t a
     const std::int64_t row = DenseRows ? chunk * 8 : line, depth = at + (DenseRows ? line : chunk * 8);
     const bool is_valid = row < in.rows && depth < in.depth;
     const std::int64_t from = DenseRows ? depth * in.step + row : row * in.step + depth;
-    copy_async(tile + swizzled<kChunks * 8>(line, chunk), in.p + (is_valid ? from : 0), is_valid);
-  }
-}
-
-// The left operand's rows first..first+15 and 16 of the depth.
-template <bool DenseRows>
-MIXTAPE_DEVICE void load_left(Shared<const bf16> tile, int first, int depth, std::uint32_t (&r)[4]) {
-  const int l = lane();
-  if constexpr (DenseRows) {
-    load_matrices_transposed(r,
-                             tile + swizzled<kTensorTile>(depth + l % 8 + l / 16 * 8, first / 8 + l / 8 % 2));
-  } else {
-    load_matrices(r, tile + swizzled<kTensorDepth>(first + l % 16, depth / 8 + l / 16));
-  }
-}
-// The right operand's rows, of which two times 8: r[0], r[1] and r[2], r[3].
-template <bool DenseRows>
-MIXTAPE_DEVICE void load_right(Shared<const bf16> tile, int first, int depth, std::uint32_t (&r)[4]) {
-  const int l = lane();
-  if constexpr (DenseRows) {
-    load_matrices_transposed(r, tile + swizzled<kTensorTile>(depth + l % 16, first / 8 + l / 16));
-  } else {
-    load_matrices(r, tile + swizzled<kTensorDepth>(first + l % 8 + l / 16 * 8, depth / 8 + l / 8 % 2));
+    copy_async(tile + swizzled<kWidth<DenseRows>>(line, chunk), in.p + (is_valid ? from : 0), is_valid);
   }
 }
 
@@ -63,9 +44,9 @@ MIXTAPE_DEVICE void multiply_tiles(Shared<const bf16> a, Shared<const bf16> b, Q
   for (int depth = 0; depth < kTensorDepth; depth += 16) {
     std::uint32_t left[4][4], right[4][4];
     MIXTAPE_UNROLL
-    for (int i = 0; i < 4; ++i) load_left<DenseA>(a, row + i * 16, depth, left[i]);
+    for (int i = 0; i < 4; ++i) load_left<kWidth<DenseA>, DenseA>(a, row + i * 16, depth, left[i]);
     MIXTAPE_UNROLL
-    for (int j = 0; j < 4; ++j) load_right<DenseB>(b, col + j * 16, depth, right[j]);
+    for (int j = 0; j < 4; ++j) load_right<kWidth<DenseB>, DenseB>(b, col + j * 16, depth, right[j]);
     MIXTAPE_UNROLL
     for (int i = 0; i < 4; ++i) {
       MIXTAPE_UNROLL
@@ -98,40 +79,19 @@ MIXTAPE_DEVICE void add_tensor_products(const TensorOperand<DenseA>& a, const Te
   }
 }
 
-MIXTAPE_DEVICE void store_pair(float low, float high, Global<float> c, std::int64_t at, bool accumulate) {
-  Pack<float, 2> out;
-  if (accumulate) out = load_pack<2>(c + at);
-  out.v[0] = accumulate ? out.v[0] + low : low;
-  out.v[1] = accumulate ? out.v[1] + high : high;
-  store_pack(c + at, out);
-}
-
-// Two neighbouring 16 x 8 tiles, row g or g + 8. f32: a pair of each tile per lane. bf16: lanes exchange
-// pairs so that each has four in a row.
+// Two neighbouring 16 x 8 tiles, row g (half 0) or g + 8 (half 1).
 MIXTAPE_DEVICE void store_row(const float (&left)[4], const float (&right)[4], int half, Global<float> c,
-                              std::int64_t at, std::int64_t cols, bool is_row, bool accumulate) {
+                              std::int64_t cols, bool is_row, bool accumulate) {
   const int q = lane() % 4 * 2;
-  if (is_row && q < cols) store_pair(left[half * 2], left[half * 2 + 1], c, at + q, accumulate);
-  if (is_row && q + 8 < cols) store_pair(right[half * 2], right[half * 2 + 1], c, at + q + 8, accumulate);
+  const float l[2] = {left[half * 2], left[half * 2 + 1]}, r[2] = {right[half * 2], right[half * 2 + 1]};
+  if (is_row && q < cols) store_values(l, c + q, accumulate);
+  if (is_row && q + 8 < cols) store_values(r, c + (q + 8), accumulate);
 }
 MIXTAPE_DEVICE void store_row(const float (&left)[4], const float (&right)[4], int half, Global<bf16> c,
-                              std::int64_t at, std::int64_t cols, bool is_row, bool accumulate) {
-  const bool is_odd = lane() % 2 == 1;
+                              std::int64_t cols, bool is_row, bool accumulate) {
   float v[4];
-  MIXTAPE_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    const float l = left[half * 2 + i], r = right[half * 2 + i];
-    const float other = lane_xor(is_odd ? l : r, 1);
-    v[i] = is_odd ? other : l;
-    v[2 + i] = is_odd ? r : other;
-  }
-  const int col = (is_odd ? 8 : 0) + lane() % 4 / 2 * 4;
-  if (!is_row || col >= cols) return;
-  Pack<bf16, 4> out;
-  if (accumulate) out = load_pack<4>(c + (at + col));
-  MIXTAPE_UNROLL
-  for (int i = 0; i < 4; ++i) out.v[i] = from_f32<bf16>(accumulate ? to_f32(out.v[i]) + v[i] : v[i]);
-  store_pack(c + (at + col), out);
+  const int col = gather_four(left[half * 2], left[half * 2 + 1], right[half * 2], right[half * 2 + 1], v);
+  if (is_row && col < cols) store_values(v, c + col, accumulate);
 }
 
 template <class C>
@@ -145,8 +105,8 @@ MIXTAPE_DEVICE void store_quarter(const Quarter& sums, Global<C> c, std::int64_t
       const int r = row + i * 16 + half * 8;
       MIXTAPE_UNROLL
       for (int j = 0; j < 8; j += 2)
-        store_row(sums[i][j], sums[i][j + 1], half, c, r * step + col + j * 8, cols - col - j * 8, r < rows,
-                  accumulate);
+        store_row(sums[i][j], sums[i][j + 1], half, c + (r * step + col + j * 8), cols - col - j * 8,
+                  r < rows, accumulate);
     }
   }
 }
