@@ -19,12 +19,13 @@
 //   thread_x/y, block_x/y/z, threads_x/y (per block), blocks_x/y (per grid), flat_thread, block_threads
 //   global_thread           block_x * threads_x + thread_x, 64 bits
 //   lane, warp              within the group of kLanes = 32 threads that run together: by flat_thread
-//   row_sum, row_max, row_index   a row per threads_x threads: 32 with any threads_y, or one row per block
+//   row_sum, row_max, row_index   a row per threads_x threads: 1, 2, 4, 8, 16 or 32 with any threads_y that
+//                           fills the warps, or one row per block
 //   barrier                 every thread of the block; orders shared and device memory within the block
 //   lane_barrier            the same for the 32 threads of a warp
 //   lane_sum, lane_max (NaN wins), lane_shuffle(v, from), lane_xor(v, mask), lane_ballot(bool): every thread
 //   of
-//                           the warp takes part
+//                           the warp takes part; lane_max_u32(v)
 //   atomic_add (u32), atomic_min (u64)
 //   reciprocal_f32(v)       1/v within one unit, for 2^-100 < |v| < 2^100
 //   exp_f32 log_f32 sqrt_f32 tanh_f32 fma_f32 max_nan abs_f32 floor_f32 rint_f32 bits_of float_of
@@ -85,12 +86,16 @@ MIXTAPE_DEVICE float block_max(float v, Shared<float> scratch) {
   return all;
 }
 
-// Sum and maximum over a row that threads_x threads share: 32 of them and any threads_y, or a whole block.
+// Sum and maximum over a row that threads_x threads share: a power of two up to 32, or a whole block.
 MIXTAPE_DEVICE float row_sum(float v, Shared<float> scratch) {
-  return threads_x() == kLanes ? lane_sum(v) : block_sum(v, scratch);
+  if (threads_x() > kLanes) return block_sum(v, scratch);
+  for (int mask = threads_x() / 2; mask > 0; mask /= 2) v += lane_xor(v, mask);
+  return v;
 }
 MIXTAPE_DEVICE float row_max(float v, Shared<float> scratch) {
-  return threads_x() == kLanes ? lane_max(v) : block_max(v, scratch);
+  if (threads_x() > kLanes) return block_max(v, scratch);
+  for (int mask = threads_x() / 2; mask > 0; mask /= 2) v = max_nan(v, lane_xor(v, mask));
+  return v;
 }
 // The row of this thread: threads_y rows per block.
 MIXTAPE_DEVICE std::int64_t row_index() {

@@ -14,6 +14,7 @@
   extern __shared__ __align__(16) unsigned char mixtape_dynamic_shared[]; \
   const Shared<type> name = reinterpret_cast<type*>(mixtape_dynamic_shared)
 #define MIXTAPE_UNROLL _Pragma("unroll")
+#define MIXTAPE_UNROLL_4 _Pragma("unroll 4")
 #define MIXTAPE_ROLLED _Pragma("unroll 1")
 
 namespace mixtape {
@@ -116,6 +117,14 @@ MIXTAPE_DEVICE T lane_xor(T v, int mask) {
   return __shfl_xor_sync(0xffffffffu, v, mask);
 }
 MIXTAPE_DEVICE std::uint32_t lane_ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
+MIXTAPE_DEVICE std::uint32_t lane_max_u32(std::uint32_t v) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(0xffffffffu, v);
+#else
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) v = max(v, lane_xor(v, mask));
+  return v;
+#endif
+}
 
 MIXTAPE_DEVICE std::uint32_t atomic_add(std::uint32_t* p, std::uint32_t v) { return atomicAdd(p, v); }
 MIXTAPE_DEVICE void atomic_min(std::uint64_t* p, std::uint64_t v) {

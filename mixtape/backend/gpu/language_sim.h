@@ -1,6 +1,7 @@
 // The simulator's face of the kernel language: pointers that check every access.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -19,6 +20,7 @@
   const Shared<type> name = ::mixtape::sim::shared_array<type>(#name, count)
 #define MIXTAPE_SHARED_DYNAMIC(type, name) const Shared<type> name = ::mixtape::sim::shared_dynamic<type>()
 #define MIXTAPE_UNROLL
+#define MIXTAPE_UNROLL_4
 #define MIXTAPE_ROLLED
 
 namespace mixtape {
@@ -91,6 +93,10 @@ T lane_xor(T v, int mask) {
   return lane_shuffle(v, sim_lane() ^ mask);
 }
 inline std::uint32_t lane_ballot(bool v) { return sim::lane_ballot(v); }
+inline std::uint32_t lane_max_u32(std::uint32_t v) {
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) v = std::max(v, lane_xor(v, mask));
+  return v;
+}
 
 inline std::uint32_t atomic_add(sim::Pointer<std::uint32_t> p, std::uint32_t v) {
   std::uint32_t* at = p.atomic();

@@ -1,6 +1,6 @@
 // A stable radix sort, least digit first. A pass: every tile counts its digits, the counts are summed digit
 // by digit over the tiles, every tile puts its keys after those that come before.
-#include "mixtape/backend/gpu/kernel_language.h"
+#include "mixtape/backend/gpu/lanes.h"
 #include "mixtape/backend/gpu/sort_params.h"
 
 namespace mixtape {
@@ -37,29 +37,6 @@ MIXTAPE_KERNEL(sort_count, kSortThreads, SortParams p, Global<const std::uint32_
   }
   barrier();
   for (int d = thread_x(); d < digits; d += kSortThreads) counts[d * p.tiles + block_x()] = found[d];
-}
-
-// The sum of v over the lanes up to this one.
-MIXTAPE_DEVICE std::uint32_t lanes_up_to(std::uint32_t v) {
-  for (int step = 1; step < kLanes; step *= 2) {
-    const std::uint32_t below = lane_shuffle(v, lane() >= step ? lane() - step : lane());
-    if (lane() >= step) v += below;
-  }
-  return v;
-}
-// The sum of v over the threads before this one; `all` becomes the block's. A whole number of warps.
-MIXTAPE_DEVICE std::uint32_t threads_before(std::uint32_t v, Shared<std::uint32_t> scratch,
-                                            std::uint32_t& all) {
-  const std::uint32_t up_to = lanes_up_to(v);
-  if (lane() == kLanes - 1) scratch[warp()] = up_to;
-  barrier();
-  const int warps = threads_x() / kLanes;
-  const std::uint32_t warps_up_to =
-      lanes_up_to(lane() < warps ? static_cast<std::uint32_t>(scratch[lane()]) : 0u);
-  const std::uint32_t before = lane_shuffle(warps_up_to, warp() > 0 ? warp() - 1 : 0);
-  all = lane_shuffle(warps_up_to, warps - 1);
-  barrier();
-  return up_to - v + (warp() > 0 ? before : 0u);
 }
 
 // A digit per block: its counts become how many keys of that digit the tiles before hold.

@@ -17,7 +17,7 @@ MIXTAPE_DEVICE void copy_row(Global<const T> from, Global<T> to, std::int64_t hi
   }
 }
 template <class T>
-MIXTAPE_DEVICE void zero_row(Global<T> to, std::int64_t hidden) {
+MIXTAPE_DEVICE void zero_part(Global<T> to, std::int64_t hidden) {
   const std::int64_t step = static_cast<std::int64_t>(blocks_y()) * kLanes;
   for (std::int64_t c = block_y() * kLanes + lane(); c < hidden; c += step) to[c] = from_f32<T>(0.0f);
 }
@@ -34,7 +34,7 @@ MIXTAPE_DEVICE void embedding_forward(const EmbeddingParams& p, Global<const T> 
   const Global<T> to = y + row_offset(b, p.hidden);
   if (id < 0 || id >= p.rows) {
     if (lane() == 0 && block_y() == 0) report_index(errors, b, bits);
-    return zero_row(to, p.hidden);
+    return zero_part(to, p.hidden);
   }
   const Global<const T> from = table + row_offset(id, p.hidden);
   if (p.hidden % kPack == 0 && is_aligned(table, 16) && is_aligned(y, 16)) {

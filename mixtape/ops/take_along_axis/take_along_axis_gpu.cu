@@ -1,4 +1,4 @@
-#include "mixtape/backend/gpu/kernel_language.h"
+#include "mixtape/backend/gpu/lanes.h"
 #include "mixtape/ops/take_along_axis/take_along_axis_params.h"
 
 namespace mixtape {
@@ -8,12 +8,6 @@ MIXTAPE_DEVICE std::int64_t column_of(const TakeAlongAxisParams& p, std::uint32_
 }
 MIXTAPE_DEVICE bool is_column(const TakeAlongAxisParams& p, std::int64_t at) {
   return at >= 0 && at < p.cols;
-}
-
-// i / k, in 32 bits where both fit.
-MIXTAPE_DEVICE std::int64_t row_of(std::int64_t i, std::int64_t k) {
-  if (((i | k) >> 32) == 0) return static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(k);
-  return i / k;
 }
 
 // Four picks per thread, so that four reads of x are under way at a time.
@@ -38,7 +32,7 @@ MIXTAPE_DEVICE void take_along_axis_forward(const TakeAlongAxisParams& p, Global
     picked[c] = from_f32<T>(0.0f);
     if (i >= total) continue;
     if (is_column(p, at)) {
-      picked[c] = x[row_of(i, p.k) * p.cols + at];
+      picked[c] = x[divide(i, p.k) * p.cols + at];
     } else {
       report_index(errors, i, bits[c]);
     }
@@ -55,19 +49,6 @@ MIXTAPE_DEVICE void take_along_axis_forward(const TakeAlongAxisParams& p, Global
     take_along_axis_forward<T>(p, x, index, y, errors);                                          \
   }
 MIXTAPE_VALUE_KERNELS(FORWARD)
-
-template <class T>
-MIXTAPE_DEVICE void zero_row(Global<T> row, std::int64_t cols) {
-  constexpr int kPack = 16 / sizeof(T);
-  if (cols % kPack == 0 && is_aligned(row, 16)) {
-    Pack<T, kPack> zeros;
-    MIXTAPE_UNROLL
-    for (int i = 0; i < kPack; ++i) zeros.v[i] = from_f32<T>(0.0f);
-    for (std::int64_t c = lane() * kPack; c < cols; c += kLanes * kPack) store_pack(row + c, zeros);
-  } else {
-    for (std::int64_t c = lane(); c < cols; c += kLanes) row[c] = from_f32<T>(0.0f);
-  }
-}
 
 // Adds the sum of a column's gradients. As on the CPU, a sum of 0 leaves the element as it is.
 template <class T>

@@ -138,6 +138,46 @@ TEST(TopK, VocabularyRows) {
   }
 }
 
+struct Bytes {
+  std::vector<std::byte> values, indices, dx;
+  friend bool operator==(const Bytes&, const Bytes&) = default;
+};
+
+// Row 0 is cut off, so that the others need not begin where packs do. `digits` > 0: so many different values.
+Bytes bytes_on(const Device& device, DType dtype, const Shape& shape, std::int64_t k, std::int64_t digits) {
+  const auto view = [&](const HostTensor& t) { return upload(device, t).slice(1, shape[0]); };
+  HostTensor x = testing::random_tensor(dtype, shape, 1);
+  if (digits > 0) x = testing::make_tensor(dtype, shape, testing::random_indices(shape, 1, digits).values);
+  const Shape out{shape[0] - 1, k};
+  const Buffer values = device.alloc_uninitialized(dtype, out);
+  const Buffer indices = device.alloc_uninitialized(DType::u32, out);
+  const Buffer dx = view(testing::random_tensor(dtype, shape, 2));
+  CommandEncoder encoder(device);
+  top_k_forward(encoder, view(x), values, indices);
+  top_k_backward(encoder, indices, values, dx, digits > 0 ? Accumulate::yes : Accumulate::no);
+  encoder.commit_and_wait();
+  return {testing::download_bytes(values), testing::download_bytes(indices), testing::download_bytes(dx)};
+}
+
+TEST(TopK, SameBytesAsTheCpu) {
+  struct Size {
+    std::int64_t rows, cols, k;
+  };
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Size s : {Size{20, 128, 8}, Size{9, 60, 6}, Size{5, 512, 32}, Size{5, 300, 33},
+                           Size{3, 4100, 8}, Size{3, 5003, 700}, Size{3, 6000, 2500}}) {
+        for (const std::int64_t digits : {0, 3}) {
+          const Shape shape{s.rows, s.cols};
+          EXPECT_TRUE(bytes_on(device, dtype, shape, s.k, digits) ==
+                      bytes_on(Device::cpu(), dtype, shape, s.k, digits))
+              << device.name() << " " << dtype << shape << " k " << s.k << " digits " << digits;
+        }
+      }
+    }
+  }
+}
+
 TEST(TopK, BackwardReportsForeignIndices) {
   for (const Device& device : testing::test_devices()) {
     CommandEncoder encoder(device);
