@@ -13,7 +13,7 @@ void forward(const Call& call) {
 
 void backward(const Call& call) {
   const auto& p = call.params<CrossEntropyParams>();
-  call.launch(call.dispatch.kernel, grid_of(p.rows * row_blocks(p.cols, call.dtype(0))),
+  call.launch(call.dispatch.kernel, grid_of(p.rows * row_blocks(p.cols, call.dtype(0), 4)),
               row_threads(p.cols, call.dtype(0), 256), p,
               {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0),
                call.index_errors(p.cols, p.is_signed != 0)});

@@ -4,6 +4,8 @@
 
 namespace mixtape {
 
+constexpr int kLogitsPacks = 4;  // of a row that a thread holds
+
 // The row's target, or -1 where it is ignored or out of range, which one thread of the row reports.
 MIXTAPE_DEVICE std::int64_t target_of(const CrossEntropyParams& p, Global<const std::uint32_t> targets,
                                       std::int64_t row, Global<std::uint64_t> errors, bool reports) {
@@ -19,8 +21,8 @@ template <int N, class T>
 MIXTAPE_DEVICE LogSum row_log_sum(Global<const T> row, std::int64_t cols) {
   const std::int64_t step = static_cast<std::int64_t>(threads_x()) * N;
   LogSum s{minus_infinity(), 0.0f};
-  for (std::int64_t at = static_cast<std::int64_t>(thread_x()) * N; at < cols; at += kRunPacks * step) {
-    Run<T, N> run;
+  for (std::int64_t at = static_cast<std::int64_t>(thread_x()) * N; at < cols; at += kLogitsPacks * step) {
+    Run<T, N, kLogitsPacks> run;
     load_run(row, at, step, cols, run);
     add_run(s, run, 1.0f);
   }
@@ -86,12 +88,12 @@ template <int N, class T>
 MIXTAPE_DEVICE void gradient_row(const CrossEntropyRow& r, bool accumulate, std::int64_t block,
                                  std::int64_t blocks, std::int64_t cols, Global<const T> x, Global<T> dx) {
   const std::int64_t step = static_cast<std::int64_t>(threads_x()) * N;
-  for (std::int64_t at = block * kRunPacks * step + static_cast<std::int64_t>(thread_x()) * N; at < cols;
-       at += blocks * kRunPacks * step) {
-    Run<T, N> run;
+  for (std::int64_t at = block * kLogitsPacks * step + static_cast<std::int64_t>(thread_x()) * N; at < cols;
+       at += blocks * kLogitsPacks * step) {
+    Run<T, N, kLogitsPacks> run;
     if (r.target >= 0) load_run(x, at, step, cols, run);
     MIXTAPE_UNROLL
-    for (int h = 0; h < kRunPacks; ++h) {
+    for (int h = 0; h < kLogitsPacks; ++h) {
       const std::int64_t c = at + h * step;
       if (c < cols) store_gradient(r, accumulate, c, run.packs[h], dx + c);
     }

@@ -6,9 +6,6 @@
 
 namespace mixtape {
 
-// Packs of a row that one thread holds at a time, a block's width apart.
-constexpr int kRunPacks = 4;
-
 MIXTAPE_DEVICE float minus_infinity() { return float_of(0xff800000u); }
 // The maximum of no finite entry counts as 0.
 MIXTAPE_DEVICE float finite_max(float max) { return max == minus_infinity() ? 0.0f : max; }
@@ -19,16 +16,17 @@ struct PackOf {
   static constexpr int kWidth = 16 / static_cast<int>(sizeof(T) < sizeof(S) ? sizeof(T) : sizeof(S));
 };
 
-// Elements at + i * step .. + N of a row, -inf past its end. N is 1, or divides cols and the row is aligned.
-template <class T, int N>
+// What a thread holds of a row at a time: the H packs of N elements that begin at at + h * step, -inf past
+// the row's end. N is 1, or divides cols and the row is aligned.
+template <class T, int N, int H>
 struct Run {
-  Pack<T, N> packs[kRunPacks];
+  Pack<T, N> packs[H];
 };
-template <int N, class T>
+template <class T, int N, int H>
 MIXTAPE_DEVICE void load_run(Global<const T> row, std::int64_t at, std::int64_t step, std::int64_t cols,
-                             Run<T, N>& run) {
+                             Run<T, N, H>& run) {
   MIXTAPE_UNROLL
-  for (int h = 0; h < kRunPacks; ++h) {
+  for (int h = 0; h < H; ++h) {
     if (at + h * step < cols) {
       run.packs[h] = load_pack<N>(row + (at + h * step));
     } else {
@@ -39,11 +37,11 @@ MIXTAPE_DEVICE void load_run(Global<const T> row, std::int64_t at, std::int64_t 
 }
 
 // The largest x; a NaN is passed over, its exponential tells.
-template <class T, int N>
-MIXTAPE_DEVICE float run_max(const Run<T, N>& run) {
+template <class T, int N, int H>
+MIXTAPE_DEVICE float run_max(const Run<T, N, H>& run) {
   float max = minus_infinity();
   MIXTAPE_UNROLL
-  for (int h = 0; h < kRunPacks; ++h) {
+  for (int h = 0; h < H; ++h) {
     MIXTAPE_UNROLL
     for (int i = 0; i < N; ++i) {
       const float v = to_f32(run.packs[h].v[i]);
@@ -58,8 +56,8 @@ struct LogSum {
   float max, sum;
 };
 
-template <class T, int N>
-MIXTAPE_DEVICE void add_run(LogSum& s, const Run<T, N>& run, float scale) {
+template <class T, int N, int H>
+MIXTAPE_DEVICE void add_run(LogSum& s, const Run<T, N, H>& run, float scale) {
   const float max = scale * run_max(run);
   if (max > s.max) {
     s.sum *= exp_f32(s.max - max);
@@ -68,7 +66,7 @@ MIXTAPE_DEVICE void add_run(LogSum& s, const Run<T, N>& run, float scale) {
   const float shift = finite_max(s.max);
   float sum = 0.0f;
   MIXTAPE_UNROLL
-  for (int h = 0; h < kRunPacks; ++h) {
+  for (int h = 0; h < H; ++h) {
     float part = 0.0f;
     MIXTAPE_UNROLL
     for (int i = 0; i < N; ++i) part += exp_f32(fma_f32(to_f32(run.packs[h].v[i]), scale, -shift));

@@ -1,0 +1,71 @@
+#include "mixtape/ops/cross_entropy/logits_gpu_launch.h"
+#include "mixtape/ops/kl_div/kl_div_params.h"
+
+namespace mixtape::gpu {
+namespace {
+
+// The kernel of the dispatch for its teacher's and its student's dtype.
+std::string typed(const Call& call, const char* kernel) {
+  return str(kernel, "_", call.dtype(0), "_", call.dtype(1));
+}
+
+void forward(const Call& call) {
+  const auto& p = call.params<KlDivParams>();
+  call.launch(typed(call, "kl_div_forward"), grid_of(p.rows), row_threads(p.cols, DType::bf16, 512), p,
+              {call.read(0), call.read(1), call.write(0), call.write(1)});
+}
+
+void backward(const Call& call) {
+  const auto& p = call.params<KlDivParams>();
+  call.launch(typed(call, "kl_div_backward"), grid_of(p.rows * row_blocks(p.cols, DType::bf16, 2)),
+              row_threads(p.cols, DType::bf16, 256), p,
+              {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0)});
+}
+
+// Where kernels report an index that is not above the one before.
+Argument order_errors(const Call& call, std::int64_t k) {
+  return call.queue.error_word(
+      call.errors, [k, kernel = call.dispatch.kernel](ErrorSlot& slot, std::uint64_t found) {
+        const auto at = static_cast<std::int64_t>(found >> 32);
+        slot.report_exception(std::make_exception_ptr(
+            Error(ErrorCode::invalid_argument,
+                  str(kernel, ": teacher.indices[", at / k, ",", at % k, "] is ",
+                      static_cast<std::uint32_t>(found), ", expected strictly ascending"))));
+      });
+}
+
+// As many threads as the row, or without a rest the K entries alone, keep busy.
+Grid top_k_threads(const KlDivParams& p, DType student, bool reads_row) {
+  return reads_row ? row_threads(p.cols, student, 512) : row_threads(p.k * 4, DType::f32, 512);
+}
+
+void top_k_forward(const Call& call) {
+  const auto& p = call.params<KlDivParams>();
+  call.launch(typed(call, "kl_div_top_k_forward"), grid_of(p.rows),
+              top_k_threads(p, call.dtype(1), p.rest_bucket != 0), p,
+              {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0), call.write(1),
+               call.index_errors(p.cols, false), order_errors(call, p.k)});
+}
+
+void top_k_backward(const Call& call) {
+  const auto& p = call.params<KlDivParams>();
+  call.launch(typed(call, "kl_div_top_k_backward"), grid_of(p.rows),
+              top_k_threads(p, call.dtype(1), p.rest_bucket != 0 || p.accumulate == 0), p,
+              {call.read(0), call.read(1), call.read(2), call.read(3), call.read(4), call.write(0),
+               call.index_errors(p.cols, false)});
+}
+
+void targets(const Call& call) {
+  const auto& p = call.params<KlDivParams>();
+  call.launch(call.dispatch.kernel, grid_of(p.rows), row_threads(p.cols, call.dtype(0), 512), p,
+              {call.read(0), call.write(0), call.write(1), call.write(2)});
+}
+
+MIXTAPE_GPU_LAUNCHERS("kl_div_forward_", forward);
+MIXTAPE_GPU_LAUNCHERS("kl_div_backward_", backward);
+MIXTAPE_GPU_LAUNCHERS("kl_div_top_k_forward_", top_k_forward);
+MIXTAPE_GPU_LAUNCHERS("kl_div_top_k_backward_", top_k_backward);
+MIXTAPE_GPU_LAUNCHERS("top_k_targets_", targets);
+
+}  // namespace
+}  // namespace mixtape::gpu

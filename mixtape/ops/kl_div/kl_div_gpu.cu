@@ -1,0 +1,119 @@
+// The full form: both rows are read once by the forward, once by the backward.
+#include "mixtape/backend/gpu/kernel_language.h"
+#include "mixtape/ops/kl_div/kl_sums_gpu.h"
+
+namespace mixtape {
+
+constexpr int kKlPacks = 2;  // of either row that a thread holds
+
+// Whether rows of both can be moved N elements at a time.
+template <int N, class T, class S>
+MIXTAPE_DEVICE bool are_dense(Global<T> teacher, Global<S> student, std::int64_t cols) {
+  return is_aligned(teacher, 16) && is_aligned(student, 16) && cols % N == 0;
+}
+
+template <int N, class T, class S>
+MIXTAPE_DEVICE KlSums row_sums(Global<const T> teacher, Global<const S> student, std::int64_t cols,
+                               float scale) {
+  const std::int64_t step = static_cast<std::int64_t>(threads_x()) * N;
+  KlSums k = no_sums();
+  for (std::int64_t at = static_cast<std::int64_t>(thread_x()) * N; at < cols; at += kKlPacks * step) {
+    Run<T, N, kKlPacks> t;
+    Run<S, N, kKlPacks> s;
+    load_run(teacher, at, step, cols, t);
+    load_run(student, at, step, cols, s);
+    add_runs(k, t, s, scale);
+  }
+  return k;
+}
+
+// A block per row.
+template <class T, class S>
+MIXTAPE_DEVICE void kl_div_forward(const KlDivParams& p, Global<const T> teacher, Global<const S> student,
+                                   Global<float> loss, Global<float> stats, Shared<float> scratch) {
+  constexpr int kPack = PackOf<T, S>::kWidth;
+  const std::int64_t row = block_x();
+  const Global<const T> t = teacher + row * p.cols;
+  const Global<const S> s = student + row * p.cols;
+  const KlSums mine = are_dense<kPack>(teacher, student, p.cols) ? row_sums<kPack>(t, s, p.cols, p.inv_t)
+                                                                 : row_sums<1>(t, s, p.cols, p.inv_t);
+  const KlSums all = block_sums(mine, scratch);
+  if (thread_x() != 0) return;
+  KlRow r;
+  loss[row] = kl_loss(all, r);
+  store_row(stats, row, r);
+}
+
+#define FORWARD(T, S)                                                                   \
+  MIXTAPE_KERNEL(kl_div_forward_##T##_##S, 512, KlDivParams p, Global<const T> teacher, \
+                 Global<const S> student, Global<float> loss, Global<float> stats) {    \
+    MIXTAPE_SHARED(float, scratch, 32);                                                 \
+    kl_div_forward<T, S>(p, teacher, student, loss, stats, scratch);                    \
+  }
+FORWARD(f32, f32)
+FORWARD(f32, bf16)
+FORWARD(bf16, f32)
+FORWARD(bf16, bf16)
+
+// Several blocks share a row. weight 0: nothing is read, the gradient is 0.
+template <int N, class T, class S>
+MIXTAPE_DEVICE void kl_gradient_row(const KlDivParams& p, const KlRow& r, float weight, std::int64_t block,
+                                    std::int64_t blocks, Global<const T> teacher, Global<const S> student,
+                                    Global<S> out) {
+  const std::int64_t step = static_cast<std::int64_t>(threads_x()) * N;
+  for (std::int64_t at = block * kKlPacks * step + static_cast<std::int64_t>(thread_x()) * N; at < p.cols;
+       at += blocks * kKlPacks * step) {
+    Run<T, N, kKlPacks> t;
+    Run<S, N, kKlPacks> s;
+    if (weight != 0.0f) {
+      load_run(teacher, at, step, p.cols, t);
+      load_run(student, at, step, p.cols, s);
+    }
+    MIXTAPE_UNROLL
+    for (int h = 0; h < kKlPacks; ++h) {
+      const std::int64_t c = at + h * step;
+      if (c >= p.cols) break;
+      Pack<S, N> d;
+      if (p.accumulate != 0) d = load_pack<N>(out + c);
+      MIXTAPE_UNROLL
+      for (int i = 0; i < N; ++i) {
+        float v = 0.0f;
+        if (weight != 0.0f) {
+          v = weight * (softmax_at(to_f32(s.packs[h].v[i]), p.inv_t, r.s_max, r.s_log) -
+                        softmax_at(to_f32(t.packs[h].v[i]), p.inv_t, r.t_max, r.t_log));
+        }
+        d.v[i] = from_f32<S>(p.accumulate != 0 ? to_f32(d.v[i]) + v : v);
+      }
+      store_pack(out + c, d);
+    }
+  }
+}
+
+template <class T, class S>
+MIXTAPE_DEVICE void kl_div_backward(const KlDivParams& p, Global<const T> teacher, Global<const S> student,
+                                    Global<const float> stats, Global<const float> dloss, Global<S> out) {
+  constexpr int kPack = PackOf<T, S>::kWidth;
+  const std::int64_t blocks = blocks_x() / p.rows, row = block_x() / blocks, block = block_x() % blocks;
+  const float weight = dloss[row] * p.inv_t;
+  if (weight == 0.0f && p.accumulate != 0) return;
+  const KlRow r = load_row(stats, row);
+  const std::int64_t first = row * p.cols;
+  if (are_dense<kPack>(teacher, student, p.cols) && is_aligned(out, 16)) {
+    kl_gradient_row<kPack>(p, r, weight, block, blocks, teacher + first, student + first, out + first);
+  } else {
+    kl_gradient_row<1>(p, r, weight, block, blocks, teacher + first, student + first, out + first);
+  }
+}
+
+#define BACKWARD(T, S)                                                                          \
+  MIXTAPE_KERNEL(kl_div_backward_##T##_##S, 256, KlDivParams p, Global<const T> teacher,        \
+                 Global<const S> student, Global<const float> stats, Global<const float> dloss, \
+                 Global<S> out) {                                                               \
+    kl_div_backward<T, S>(p, teacher, student, stats, dloss, out);                              \
+  }
+BACKWARD(f32, f32)
+BACKWARD(f32, bf16)
+BACKWARD(bf16, f32)
+BACKWARD(bf16, bf16)
+
+}  // namespace mixtape
