@@ -18,11 +18,11 @@ std::string kernel_name(const char* stem, const Buffer& x, const Buffer& w) {
   return str(stem, x.dtype(), w.dtype() == x.dtype() ? "" : "_w_f32");
 }
 
-RmsNormParams params_of(const Buffer& x) {
+RmsNormParams params_of(const CommandEncoder& encoder, const Buffer& x) {
   RmsNormParams params{};
   params.rows = x.shape().rows();
   params.cols = x.shape().cols();
-  params.row_block = rms_norm_row_block(params.rows);
+  params.row_block = rms_norm_row_block(params.rows, params.cols, encoder.device() == Device::cpu());
   return params;
 }
 
@@ -35,7 +35,7 @@ void rms_norm_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& w,
   require(std::isfinite(eps) && eps > 0.0f, "rms_norm: eps is ", eps, ", expected a positive number");
   check_like("rms_norm", "y", y, "x", x);
   check_is("rms_norm", "rstd", rstd, DType::f32, {x.shape().rows()});
-  RmsNormParams params = params_of(x);
+  RmsNormParams params = params_of(encoder, x);
   params.eps = eps;
   encoder.encode({.kernel = kernel_name("rms_norm_forward_", x, w),
                   .params = params_bytes(params),
@@ -49,7 +49,7 @@ void rms_norm_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& w
   check_not_empty("rms_norm_backward", "x", x);
   check_is("rms_norm_backward", "rstd", rstd, DType::f32, {x.shape().rows()});
   check_like("rms_norm_backward", "dy", dy, "x", x);
-  RmsNormParams params = params_of(x);
+  RmsNormParams params = params_of(encoder, x);
   params.wants_dx = dx.buffer ? 1 : 0;
   params.wants_dw = dw.buffer ? 1 : 0;
   params.accumulate_dx = static_cast<std::uint32_t>(dx.accumulate);

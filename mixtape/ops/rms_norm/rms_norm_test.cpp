@@ -52,6 +52,17 @@ TEST(RmsNorm, ManyRowsAndWideRows) {
   }
 }
 
+// From rows that share a warp to rows of many packs per thread.
+TEST(RmsNorm, EveryWayToHoldARow) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::int64_t cols : {8, 24, 128, 192, 400, 1000, 3000, 5000}) {
+      check_op(device, rms_norm_check(DType::f32, DType::f32, {cols < 500 ? 70 : 9, cols}));
+      check_op(device, rms_norm_check(DType::bf16, DType::bf16, {cols < 500 ? 70 : 9, 2 * cols}));
+      check_op(device, rms_norm_check(DType::bf16, DType::f32, {cols < 500 ? 70 : 9, 2 * cols}));
+    }
+  }
+}
+
 struct Gradients {
   std::vector<float> y, dx, dw;
 };

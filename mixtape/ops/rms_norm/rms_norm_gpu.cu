@@ -1,0 +1,246 @@
+#include "mixtape/backend/gpu/kernel_language.h"
+#include "mixtape/backend/gpu/partials.h"
+#include "mixtape/ops/rms_norm/rms_norm_params.h"
+
+namespace mixtape {
+
+// The first column of pack h of this thread.
+template <int N>
+MIXTAPE_DEVICE int column(int h) {
+  return (h * threads_x() + thread_x()) * N;
+}
+
+MIXTAPE_DEVICE float rstd_of(const RmsNormParams& p, float sum_of_squares) {
+  return 1.0f / sqrt_f32(sum_of_squares / static_cast<float>(p.cols) + p.eps);
+}
+
+// The row stays in registers: Held packs per thread, threads_x threads a row. cols is a multiple of the pack.
+template <class T, class W, int Held>
+MIXTAPE_DEVICE void rms_norm_forward_held(const RmsNormParams& p, Global<const T> x, Global<const W> w,
+                                          Global<T> y, Global<float> rstd, Shared<float> scratch) {
+  constexpr int kPack = 16 / sizeof(T);
+  const std::int64_t row = row_index();
+  const std::int64_t cols = row < p.rows ? p.cols : 0;
+  Pack<T, kPack> held[Held];
+  MIXTAPE_UNROLL
+  for (int h = 0; h < Held; ++h) {
+    const int c = column<kPack>(h);
+    if (c < cols) held[h] = load_pack<kPack>(x + (row * p.cols + c));
+  }
+  float sum = 0.0f;
+  MIXTAPE_UNROLL
+  for (int h = 0; h < Held; ++h) {
+    if (column<kPack>(h) >= cols) break;
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kPack; ++i) sum = fma_f32(to_f32(held[h].v[i]), to_f32(held[h].v[i]), sum);
+  }
+  const float r = rstd_of(p, row_sum(sum, scratch));
+  if (cols > 0 && thread_x() == 0) rstd[row] = r;
+  MIXTAPE_UNROLL
+  for (int h = 0; h < Held; ++h) {
+    const int c = column<kPack>(h);
+    if (c >= cols) break;
+    const Pack<W, kPack> weight = load_pack<kPack>(w + c);
+    Pack<T, kPack> out;
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kPack; ++i) out.v[i] = from_f32<T>(to_f32(held[h].v[i]) * r * to_f32(weight.v[i]));
+    store_pack(y + (row * p.cols + c), out);
+  }
+}
+
+// Any row, read twice.
+template <class T, class W>
+MIXTAPE_DEVICE void rms_norm_forward_any(const RmsNormParams& p, Global<const T> x, Global<const W> w,
+                                         Global<T> y, Global<float> rstd, Shared<float> scratch) {
+  const std::int64_t row = row_index();
+  const std::int64_t cols = row < p.rows ? p.cols : 0, at = row * p.cols;
+  float sum = 0.0f;
+  for (std::int64_t c = thread_x(); c < cols; c += threads_x())
+    sum = fma_f32(to_f32(x[at + c]), to_f32(x[at + c]), sum);
+  const float r = rstd_of(p, row_sum(sum, scratch));
+  if (cols > 0 && thread_x() == 0) rstd[row] = r;
+  for (std::int64_t c = thread_x(); c < cols; c += threads_x())
+    y[at + c] = from_f32<T>(to_f32(x[at + c]) * r * to_f32(w[c]));
+}
+
+#define FORWARD_AS(NAME, THREADS, T, W, ...)                                                              \
+  MIXTAPE_KERNEL(rms_norm_forward_##NAME, THREADS, RmsNormParams p, Global<const T> x, Global<const W> w, \
+                 Global<T> y, Global<float> rstd) {                                                       \
+    MIXTAPE_SHARED(float, scratch, 32);                                                                   \
+    __VA_ARGS__(p, x, w, y, rstd, scratch);                                                               \
+  }
+#define FORWARD(NAME, T, W)                                           \
+  FORWARD_AS(NAME##_held1, 256, T, W, rms_norm_forward_held<T, W, 1>) \
+  FORWARD_AS(NAME##_held2, 256, T, W, rms_norm_forward_held<T, W, 2>) \
+  FORWARD_AS(NAME##_held4, 256, T, W, rms_norm_forward_held<T, W, 4>) \
+  FORWARD_AS(NAME##_held8, 512, T, W, rms_norm_forward_held<T, W, 8>) \
+  FORWARD_AS(NAME##_any, 512, T, W, rms_norm_forward_any<T, W>)
+FORWARD(f32, f32, f32)
+FORWARD(bf16, bf16, bf16)
+FORWARD(bf16_w_f32, bf16, f32)
+
+// What a thread has of one row of x and dy; zeros beyond it.
+template <class T, int Held>
+struct RmsNormRow {
+  static constexpr int kPack = 16 / sizeof(T);
+  Pack<T, kPack> x[Held], dy[Held];
+  float rstd;
+
+  MIXTAPE_DEVICE void load(Global<const T> all_x, Global<const T> all_dy, Global<const float> all_rstd,
+                           std::int64_t row, std::int64_t end, std::int64_t cols) {
+    rstd = row < end ? static_cast<float>(all_rstd[row]) : 0.0f;
+    MIXTAPE_UNROLL
+    for (int h = 0; h < Held; ++h) {
+      const int c = column<kPack>(h);
+      const bool is_inside = row < end && c < cols;
+      x[h] = is_inside ? load_pack<kPack>(all_x + (row * cols + c)) : Pack<T, kPack>{};
+      dy[h] = is_inside ? load_pack<kPack>(all_dy + (row * cols + c)) : Pack<T, kPack>{};
+    }
+  }
+};
+
+// dx = rstd * (dy*w - x*slope) of one row.
+template <class T, class W, int Held, int N>
+MIXTAPE_DEVICE void put_dx(const RmsNormParams& p, const RmsNormRow<T, Held>& row, Global<const W> w,
+                           float slope, Global<T> dx) {
+  MIXTAPE_UNROLL
+  for (int h = 0; h < Held; ++h) {
+    const int c = column<N>(h);
+    if (c >= p.cols) break;
+    const Pack<W, N> weight = load_pack<N>(w + c);
+    Pack<T, N> out;
+    if (p.accumulate_dx != 0) out = load_pack<N>(dx + c);
+    MIXTAPE_UNROLL
+    for (int i = 0; i < N; ++i) {
+      const float g = to_f32(row.dy[h].v[i]) * to_f32(weight.v[i]);
+      const float d = row.rstd * fma_f32(-to_f32(row.x[h].v[i]), slope, g);
+      out.v[i] = from_f32<T>(p.accumulate_dx != 0 ? to_f32(out.v[i]) + d : d);
+    }
+    store_pack(dx + c, out);
+  }
+}
+
+// The block's share of dw. Rows that ran side by side (threads_y of them) are added up in order.
+template <int Held, int N>
+MIXTAPE_DEVICE void put_partial_dw(const RmsNormParams& p, const float (&dw)[Held * N], Global<float> partial,
+                                   Shared<float> rows) {
+  if (threads_y() == 1) {
+    MIXTAPE_UNROLL
+    for (int h = 0; h < Held; ++h) {
+      const int c = column<N>(h);
+      if (c >= p.cols) break;
+      Pack<float, N> out;
+      MIXTAPE_UNROLL
+      for (int i = 0; i < N; ++i) out.v[i] = dw[h * N + i];
+      store_pack(partial + c, out);
+    }
+  } else if constexpr (Held == 1) {
+    const int width = threads_x() * N;
+    MIXTAPE_UNROLL
+    for (int i = 0; i < N; ++i) rows[thread_y() * width + thread_x() * N + i] = dw[i];
+    barrier();
+    for (int c = flat_thread(); c < p.cols; c += block_threads()) {
+      float sum = 0.0f;
+      for (int y = 0; y < threads_y(); ++y) sum += rows[y * width + c];
+      partial[c] = sum;
+    }
+  }
+}
+
+// A block goes through its row_block rows, threads_y at a time: dx of each, and its share of dw in registers.
+// The next rows are on their way while one is worked on. dx comes last: it may overwrite dy.
+template <class T, class W, int Held>
+MIXTAPE_DEVICE void rms_norm_backward_held(const RmsNormParams& p, Global<const T> x, Global<const W> w,
+                                           Global<const float> rstd, Global<const T> dy, Global<T> dx,
+                                           Global<float> partials, Shared<float> scratch,
+                                           Shared<float> rows) {
+  constexpr int kPack = 16 / sizeof(T);
+  constexpr bool kIsAhead = Held == 1;
+  const std::int64_t begin = block_x() * p.row_block;
+  const std::int64_t end = begin + p.row_block < p.rows ? begin + p.row_block : p.rows;
+  float dw[Held * kPack] = {};
+  RmsNormRow<T, Held> row, next;
+  if (kIsAhead) next.load(x, dy, rstd, begin + thread_y(), end, p.cols);
+  for (std::int64_t first = begin; first < end; first += threads_y()) {
+    const std::int64_t r = first + thread_y();
+    if (kIsAhead) {
+      row = next;
+      next.load(x, dy, rstd, r + threads_y(), end, p.cols);
+    } else {
+      row.load(x, dy, rstd, r, end, p.cols);
+    }
+    float dot = 0.0f;
+    MIXTAPE_UNROLL
+    for (int h = 0; h < Held; ++h) {
+      if (column<kPack>(h) >= p.cols) break;
+      const Pack<W, kPack> weight = load_pack<kPack>(w + column<kPack>(h));
+      MIXTAPE_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const float a = to_f32(row.x[h].v[i]), d = to_f32(row.dy[h].v[i]);
+        dot = fma_f32(d * to_f32(weight.v[i]), a, dot);
+        dw[h * kPack + i] = fma_f32(d, a * row.rstd, dw[h * kPack + i]);
+      }
+    }
+    if (p.wants_dx == 0) continue;
+    const float slope = row_sum(dot, scratch) * row.rstd / static_cast<float>(p.cols) * row.rstd;
+    if (r < end) put_dx<T, W, Held, kPack>(p, row, w, slope, dx + r * p.cols);
+  }
+  if (p.wants_dw != 0) put_partial_dw<Held, kPack>(p, dw, partials + block_x() * p.cols, rows);
+}
+
+// Any row, read twice; the share of dw grows in memory.
+template <class T, class W>
+MIXTAPE_DEVICE void rms_norm_backward_any(const RmsNormParams& p, Global<const T> x, Global<const W> w,
+                                          Global<const float> rstd, Global<const T> dy, Global<T> dx,
+                                          Global<float> partials, Shared<float> scratch) {
+  const std::int64_t begin = block_x() * p.row_block;
+  const std::int64_t end = begin + p.row_block < p.rows ? begin + p.row_block : p.rows;
+  const Global<float> partial = partials + block_x() * p.cols;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t at = row * p.cols;
+    const float r = rstd[row];
+    float dot = 0.0f;
+    for (std::int64_t c = thread_x(); c < p.cols; c += threads_x())
+      dot = fma_f32(to_f32(dy[at + c]) * to_f32(w[c]), to_f32(x[at + c]), dot);
+    const float slope = row_sum(dot, scratch) * r / static_cast<float>(p.cols) * r;
+    for (std::int64_t c = thread_x(); c < p.cols; c += threads_x()) {
+      const float a = to_f32(x[at + c]), d = to_f32(dy[at + c]);
+      if (p.wants_dw != 0)
+        partial[c] = fma_f32(d, a * r, row == begin ? 0.0f : static_cast<float>(partial[c]));
+      if (p.wants_dx == 0) continue;
+      const float out = r * fma_f32(-a, slope, d * to_f32(w[c]));
+      dx[at + c] = from_f32<T>(p.accumulate_dx != 0 ? to_f32(dx[at + c]) + out : out);
+    }
+  }
+}
+
+#define BACKWARD_KERNEL(NAME, THREADS, T, W)                                                               \
+  MIXTAPE_KERNEL(rms_norm_backward_##NAME, THREADS, RmsNormParams p, Global<const T> x, Global<const W> w, \
+                 Global<const float> rstd, Global<const T> dy, Global<T> dx, Global<float> partials)
+#define BACKWARD(NAME, T, W)                                                            \
+  BACKWARD_KERNEL(NAME##_held1, 1024, T, W) {                                           \
+    MIXTAPE_SHARED(float, scratch, 32);                                                 \
+    MIXTAPE_SHARED(float, rows, 256 * 16 / sizeof(T));                                  \
+    rms_norm_backward_held<T, W, 1>(p, x, w, rstd, dy, dx, partials, scratch, rows);    \
+  }                                                                                     \
+  BACKWARD_KERNEL(NAME##_held4, 512, T, W) {                                            \
+    MIXTAPE_SHARED(float, scratch, 32);                                                 \
+    rms_norm_backward_held<T, W, 4>(p, x, w, rstd, dy, dx, partials, scratch, scratch); \
+  }                                                                                     \
+  BACKWARD_KERNEL(NAME##_any, 512, T, W) {                                              \
+    MIXTAPE_SHARED(float, scratch, 32);                                                 \
+    rms_norm_backward_any<T, W>(p, x, w, rstd, dy, dx, partials, scratch);              \
+  }
+BACKWARD(f32, f32, f32)
+BACKWARD(bf16, bf16, bf16)
+BACKWARD(bf16_w_f32, bf16, f32)
+
+#define WEIGHT(T)                                                                                   \
+  MIXTAPE_KERNEL(rms_norm_backward_weight_##T, 256, PartialsParams p, Global<const float> partials, \
+                 Global<T> dw) {                                                                    \
+    MIXTAPE_SHARED(float, scratch, 32 * kPartialCols);                                              \
+    add_partials<T>(p, partials, dw, scratch);                                                      \
+  }
+MIXTAPE_VALUE_KERNELS(WEIGHT)
+
+}  // namespace mixtape
