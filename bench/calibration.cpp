@@ -1,50 +1,65 @@
-// Speed of DWQ on a model of SmolLM2-135M's shape with random weights: 4 x 512 tokens a step, live teacher,
-// bf16. Counts 8 FLOP per matrix weight and token (2 teacher, 2 student, 4 gradients; tied head included,
-// attention not), and compares with oneDNN's own bf16 product at 1024^3 in the same run.
+// Speed of DWQ on random weights of a real model's shape, live teacher, bf16:
+//   calibration [DEVICE] [SHAPE] [BATCH] [LENGTH] [STEPS]     defaults: cpu smollm2 4 512 3
+// Counts 8 FLOP per matrix weight and token (2 teacher, 2 student, 4 gradients; tied head included, attention
+// not) as a share of a plain bf16 matrix product's rate in the same run: oneDNN's own at 1024^3 on the CPU,
+// 8192^3 on a GPU.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <dnnl.hpp>
 #include <nlohmann/json.hpp>
 
-#include "mixtape/calib/initialize.h"
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/core/random.h"
 #include "mixtape/nn/tensor_list.h"
+#include "mixtape/ops/matmul/matmul.h"
 
 namespace mixtape {
 namespace {
 
-constexpr std::int64_t kBatch = 4, kLength = 512, kSteps = 3;
+struct Setup {
+  std::string device = "cpu", shape = "smollm2";
+  std::int64_t batch = 4, length = 512, steps = 3;
+};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Random values under the names of a real model.
+// Random values under the names of a real model: one block of numbers, repeated from a place that the name
+// gives.
 class RandomSource final : public ModelSource {
  public:
   explicit RandomSource(nlohmann::json config) : config_(std::move(config)) {
-    parameters_ = initial_parameters(ModelSource::config(), 1, Device::cpu());
+    for (const ModelTensor& t : tensor_list(ModelSource::config())) tensors_.emplace(t.name, t);
+    for (std::uint64_t i = 0; i < (1u << 20) + 7; ++i)
+      block_.push_back(static_cast<float>(0.02 * normal(1, i)));
   }
   std::string where() const override { return "random"; }
   const nlohmann::json& config_json() const override { return config_; }
   std::vector<std::string> names() const override {
     std::vector<std::string> names;
-    for (const auto& [name, value] : parameters_.dense) names.push_back(name);
+    for (const auto& [name, tensor] : tensors_) names.push_back(name);
     return names;
   }
-  bool has(const std::string& name) const override { return parameters_.dense.contains(name); }
-  Shape shape(const std::string& name) const override { return parameters_.dense.at(name).shape(); }
-  DType stored_dtype(const std::string&) const override { return DType::f32; }
+  bool has(const std::string& name) const override { return tensors_.contains(name); }
+  Shape shape(const std::string& name) const override { return tensors_.at(name).shape; }
+  DType stored_dtype(const std::string&) const override { return DType::bf16; }
   Buffer load(const std::string& name, DType wanted, const Device& device) const override {
-    const Buffer& value = parameters_.dense.at(name);
-    if (wanted == DType::f32) return value;
-    std::vector<bf16> rounded;
-    for (const float v : value.to_vector<float>()) rounded.emplace_back(v);
-    return Buffer::from(device, value.shape(), rounded);
+    const ModelTensor& t = tensors_.at(name);
+    std::vector<float> values(static_cast<std::size_t>(t.shape.numel()));
+    std::size_t at = std::hash<std::string>()(name) % block_.size();
+    for (float& v : values) {
+      v = t.kind == TensorKind::vector ? 1.0f : block_[at];
+      if (++at == block_.size()) at = 0;
+    }
+    if (wanted == DType::f32) return Buffer::from(device, t.shape, values);
+    std::vector<bf16> rounded(values.begin(), values.end());
+    return Buffer::from(device, t.shape, rounded);
   }
   nlohmann::json tokenizer_json() const override { return {}; }
   nlohmann::json tokenizer_config_json() const override { return {}; }
@@ -53,17 +68,36 @@ class RandomSource final : public ModelSource {
 
  private:
   nlohmann::json config_;
-  Parameters parameters_;
+  std::map<std::string, ModelTensor> tensors_;
+  std::vector<float> block_;
 };
 
-nlohmann::json smollm2_config() {
-  return {{"model_type", "llama"},       {"hidden_size", 576},       {"intermediate_size", 1536},
-          {"num_hidden_layers", 30},     {"num_attention_heads", 9}, {"num_key_value_heads", 3},
-          {"vocab_size", 49152},         {"rms_norm_eps", 1e-5},     {"rope_theta", 100000.0},
-          {"tie_word_embeddings", true}, {"hidden_act", "silu"},     {"torch_dtype", "bfloat16"}};
+nlohmann::json config_of(const std::string& shape) {
+  if (shape == "smollm2") {
+    return {{"model_type", "llama"},       {"hidden_size", 576},       {"intermediate_size", 1536},
+            {"num_hidden_layers", 30},     {"num_attention_heads", 9}, {"num_key_value_heads", 3},
+            {"vocab_size", 49152},         {"rms_norm_eps", 1e-5},     {"rope_theta", 100000.0},
+            {"tie_word_embeddings", true}, {"hidden_act", "silu"},     {"torch_dtype", "bfloat16"}};
+  }
+  const bool large = shape == "qwen3-8b";
+  require(large || shape == "qwen3-0.6b", "calibration: shape '", shape,
+          "' is unknown, expected smollm2, qwen3-0.6b or qwen3-8b");
+  return {{"model_type", "qwen3"},
+          {"hidden_size", large ? 4096 : 1024},
+          {"intermediate_size", large ? 12288 : 3072},
+          {"num_hidden_layers", large ? 36 : 28},
+          {"num_attention_heads", large ? 32 : 16},
+          {"num_key_value_heads", 8},
+          {"head_dim", 128},
+          {"vocab_size", 151936},
+          {"rms_norm_eps", 1e-6},
+          {"rope_theta", 1000000.0},
+          {"tie_word_embeddings", !large},
+          {"hidden_act", "silu"},
+          {"torch_dtype", "bfloat16"}};
 }
 
-// GFLOP/s of oneDNN with its own threads, best of several looks.
+// FLOP/s of oneDNN with its own threads, best of several looks.
 double onednn_bf16_rate() {
   using namespace dnnl;
   const memory::dim n = 1024;
@@ -77,38 +111,45 @@ double onednn_bf16_rate() {
     const auto start = std::chrono::steady_clock::now();
     product.execute(st, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
     st.wait();
-    best = std::max(best, 2.0 * n * n * n / seconds_since(start) / 1e9);
+    best = std::max(best, 2.0 * n * n * n / seconds_since(start));
   }
   return best;
 }
 
-std::vector<TokenRow> random_rows(std::int64_t count, std::int64_t vocab, std::uint64_t seed) {
+double device_bf16_rate(const Device& device) {
+  constexpr std::int64_t n = 8192, kTimes = 10;
+  std::vector<bf16> values;
+  for (std::uint64_t i = 0; i < n * n; ++i) values.emplace_back(static_cast<float>(uniform(3, i) - 0.5));
+  const Buffer a = Buffer::from(device, {n, n}, values);
+  const Buffer c = device.alloc(DType::bf16, {n, n});
+  CommandEncoder encoder(device);
+  double best = 0.0;
+  for (int i = 0; i < 3; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int t = 0; t < kTimes; ++t) matmul_forward(encoder, a, a, c, false, true);
+    encoder.commit_and_wait();
+    best = std::max(best, 2.0 * n * n * n * kTimes / seconds_since(start));
+  }
+  return best;
+}
+
+std::vector<TokenRow> random_rows(const Setup& s, std::int64_t count, std::int64_t vocab) {
   std::vector<TokenRow> rows(static_cast<std::size_t>(count));
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    for (std::uint64_t i = 0; i <= kLength; ++i) {
+    for (std::uint64_t i = 0; i <= static_cast<std::uint64_t>(s.length); ++i)
       rows[r].push_back(
-          static_cast<std::uint32_t>(uniform_index(seed + r, i, static_cast<std::uint64_t>(vocab))));
-    }
+          static_cast<std::uint32_t>(uniform_index(r + 1, i, static_cast<std::uint64_t>(vocab))));
   }
   return rows;
 }
 
-void run() {
-  const Device device = Device::cpu();
-  const double rate = onednn_bf16_rate();
-  auto source = std::make_unique<RandomSource>(smollm2_config());
-  const ModelConfig config = source->config();
-  const Parameters teacher_parameters = load_parameters(*source, config, DType::bf16, device);
-  const QuantizationPlan plan = plan_quantization(*source, QuantizationOptions());
-  const Parameters student = quantize_parameters(*source, teacher_parameters, plan, Rounding::gpu, device);
-  Tape tape(device);
-  TapeWeights weights(tape, teacher_parameters, Trainable::nothing);
-  const CausalLm teacher(config, weights, DType::bf16);
-  LiveTeacher signal(teacher, tape, {.temperature = 2.0f});
-  const std::vector<TokenRow> rows = random_rows(kBatch * (kSteps + 1), config.vocab_size, 1);
+// Tokens per second over the steps after the first two, validation left out.
+double train_rate(const Setup& s, const ModelConfig& config, const Parameters& student, LossSignal& signal,
+                  Tape& tape) {
+  const std::vector<TokenRow> rows = random_rows(s, s.batch * (s.steps + 2), config.vocab_size);
   TrainOptions options;
-  options.batch_size = kBatch;
-  options.steps = kSteps + 1;
+  options.batch_size = s.batch;
+  options.steps = s.steps + 2;
   options.validate_every = options.steps;
   std::vector<double> at;
   const auto start = std::chrono::steady_clock::now();
@@ -116,24 +157,63 @@ void run() {
   hooks.progress = [&](const TrainProgress& p) {
     if (p.validation == nullptr) at.push_back(seconds_since(start));
   };
-  source.reset();  // its f32 weights are not part of a calibration
-  device.reset_peak();
   train(config, student, DType::bf16, signal, tape, rows, std::span(rows).first(1),
-        shuffled_batches(rows.size(), kBatch, 1), options, hooks);
-  double matrix_weights = 0.0;
+        shuffled_batches(rows.size(), s.batch, 1), options, hooks);
+  return static_cast<double>(s.batch * s.length * s.steps) / (at.back() - at[1]);
+}
+
+double matrix_weights(const ModelConfig& config) {
+  double weights = 0.0;
   for (const ModelTensor& t : tensor_list(config)) {
-    if (t.kind != TensorKind::vector) matrix_weights += static_cast<double>(t.shape.numel());
+    if (t.kind != TensorKind::vector &&
+        (config.tie_word_embeddings || !t.name.ends_with("embed_tokens.weight")))
+      weights += static_cast<double>(t.shape.numel());
   }
-  const double tokens = static_cast<double>(kBatch * kLength * kSteps) / (at.back() - at.front());
-  const double flops = 8.0 * matrix_weights * tokens / 1e9;
-  std::printf("oneDNN bf16 1024^3     %8.1f GFLOP/s\n", rate);
-  std::printf("calibration            %8.1f tokens/s, %.1f GFLOP/s, %.1f %% of oneDNN\n", tokens, flops,
+  return weights;
+}
+
+void run(const Setup& s) {
+  const Device device = Device::open(s.device);
+  const bool on_cpu = device == Device::cpu();
+  const double rate = on_cpu ? onednn_bf16_rate() : device_bf16_rate(device);
+  const RandomSource source(config_of(s.shape));
+  const ModelConfig config = source.config();
+  const Parameters teacher_parameters = load_parameters(source, config, DType::bf16, device);
+  const QuantizationPlan plan = plan_quantization(source, QuantizationOptions());
+  const Parameters student = quantize_parameters(source, teacher_parameters, plan, Rounding::gpu, device);
+  Tape tape(device);
+  TapeWeights weights(tape, teacher_parameters, Trainable::nothing);
+  const CausalLm teacher(config, weights, DType::bf16);
+  LiveTeacher signal(teacher, tape, {.temperature = 2.0f});
+  device.reset_peak();
+  const double tokens = train_rate(s, config, student, signal, tape);
+  const double flops = 8.0 * matrix_weights(config) * tokens;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("%s: %s, %lld x %lld tokens\n", device.description().c_str(), s.shape.c_str(),
+              static_cast<long long>(s.batch), static_cast<long long>(s.length));
+  std::printf("%-22s %10.1f GFLOP/s\n", on_cpu ? "oneDNN bf16 1024^3" : "bf16 product 8192^3", rate / 1e9);
+  std::printf("%-22s %10.1f tokens/s, %.1f GFLOP/s, %.1f %% of that\n", "calibration", tokens, flops / 1e9,
               100.0 * flops / rate);
-  std::printf("peak of buffers        %8.1f MB\n",
-              static_cast<double>(device.memory_stats().peak_bytes) / 1e6);
+  std::printf("%-22s %10.1f MB of buffers, %.1f MB resident\n", "peak",
+              static_cast<double>(device.memory_stats().peak_bytes) / 1e6,
+              static_cast<double>(usage.ru_maxrss) * 1024.0 / 1e6);
 }
 
 }  // namespace
 }  // namespace mixtape
 
-int main() { mixtape::run(); }
+int main(int argc, char** argv) {
+  mixtape::Setup setup;
+  if (argc > 1) setup.device = argv[1];
+  if (argc > 2) setup.shape = argv[2];
+  if (argc > 3) setup.batch = std::atoll(argv[3]);
+  if (argc > 4) setup.length = std::atoll(argv[4]);
+  if (argc > 5) setup.steps = std::atoll(argv[5]);
+  try {
+    mixtape::run(setup);
+  } catch (const mixtape::Error& error) {
+    std::fprintf(stderr, "calibration: %s\n", error.what());
+    return 1;
+  }
+}

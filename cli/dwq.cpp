@@ -7,6 +7,7 @@
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "cli/quantize_options.h"
+#include "cli/training_hooks.h"
 #include "mixtape/calib/evaluate.h"
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/memory.h"
@@ -95,8 +96,9 @@ class DwqRun {
     outcome_.bits_per_weight = storage_size(*opened_.source, plan_, storage_).bits_per_weight();
     print_plan(opened_, plan_, o_.dry_run);
     if (o_.dry_run) {
-      const double bytes = predicted_peak_bytes(
-          opened_.config, plan_, compute_, o_.train.batch_size * o_.text.length, o_.train.checkpoint_blocks);
+      const double bytes =
+          predicted_peak_bytes(opened_.config, plan_, compute_, o_.train.batch_size * o_.text.length,
+                               o_.train.checkpoint_blocks, device_);
       fmt::print("peak memory  about {}\n", format_bytes(bytes));
     }
   }
@@ -113,22 +115,12 @@ class DwqRun {
   void train_student(const Parameters& student, const CausalLm& teacher) {
     const std::unique_ptr<LossSignal> signal = make_signal(teacher);
     Progress progress("calibrating", "steps");
-    TrainHooks hooks;
-    hooks.should_stop = interrupted;
-    hooks.progress = [&](const TrainProgress& p) {
-      if (p.validation) {
-        progress.line(
-            fmt::format("step {:>5}  validation loss {:.5f}", p.validation->step, p.validation->loss));
-      } else {
-        progress.update(p.step, p.steps,
-                        fmt::format("loss {:.4f}, {:.0f} tokens/s", p.loss, p.tokens_per_second));
-      }
-    };
     const BatchOrder order =
         o_.reference_compat ? reference_batches(outcome_.data.train, o_.train.batch_size, o_.text.seed)
                             : shuffled_batches(outcome_.data.train.size(), o_.train.batch_size, o_.text.seed);
-    outcome_.training = train(student_config(opened_.config, plan_), student, compute_, *signal, tape_,
-                              outcome_.data.train, outcome_.data.validation, order, o_.train, hooks);
+    outcome_.training =
+        train(student_config(opened_.config, plan_), student, compute_, *signal, tape_, outcome_.data.train,
+              outcome_.data.validation, order, o_.train, training_hooks(progress));
   }
 
   std::unique_ptr<LossSignal> make_signal(const CausalLm& teacher) {

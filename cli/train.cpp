@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
+#include "cli/training_hooks.h"
 #include "mixtape/calib/evaluate.h"
 #include "mixtape/calib/float_model.h"
 #include "mixtape/calib/initialize.h"
@@ -72,20 +73,9 @@ int run_train(const PretrainOptions& o) {
   watch_interrupts();
   NextToken signal;
   Progress progress("training", "steps");
-  TrainHooks hooks;
-  hooks.should_stop = interrupted;
-  hooks.progress = [&](const TrainProgress& p) {
-    if (p.validation) {
-      progress.line(
-          fmt::format("step {:>5}  validation loss {:.4f}", p.validation->step, p.validation->loss));
-    } else {
-      progress.update(p.step, p.steps,
-                      fmt::format("loss {:.4f}, {:.0f} tokens/s", p.loss, p.tokens_per_second));
-    }
-  };
-  const TrainReport report =
-      train(config, parameters, DType::f32, signal, tape, data.train, data.validation,
-            shuffled_batches(data.train.size(), o.train.batch_size, o.text.seed), o.train, hooks);
+  const TrainReport report = train(config, parameters, DType::f32, signal, tape, data.train, data.validation,
+                                   shuffled_batches(data.train.size(), o.train.batch_size, o.text.seed),
+                                   o.train, training_hooks(progress));
   if (report.stopped_early) {
     fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n", report.steps_done);
     return Status::failed;

@@ -42,7 +42,42 @@ expect 0 "Once" generate --model "$work/rounded" --prompt "Once" --count 4
 expect 0 "llama" info $model
 expect 0 "processor" doctor
 
-left=$(ls -A "$work" | grep -Ev '^(exists|empty.txt|short.txt|latin.txt|rounded)$' || true)
+# A disk that fills up: here a limit on the size of a file. Nothing of the directory may stay.
+(
+  trap '' XFSZ
+  ulimit -f 64
+  expect 1 "new" quantize --model $model --out "$work/new" --group-size 32
+  exit $failed
+) || failed=1
+
+# Ctrl-C: the step in hand is finished, and the best state written only if asked for.
+# interrupt STATUS TEXT ARGUMENTS...
+interrupt() {
+  local status=$1 text=$2 log=$work/interrupt.log process found
+  shift 2
+  "$mixtape" dwq --model $model --out "$work/stopped" --group-size 32 --text "$work/story.txt" --length 64 \
+    --batch 2 --validation-rows 2 --report-rows 2 --steps 100000 --validate-every 1 "$@" >"$log" 2>&1 </dev/null &
+  process=$!
+  for _ in $(seq 300); do
+    grep -q "step     1" "$log" && break
+    sleep 0.1
+  done
+  kill -INT $process
+  wait $process
+  found=$?
+  if [ $found != "$status" ] || ! grep -q "$text" "$log"; then
+    echo "interrupted dwq $*: status $found, expected $status and '$text' in: $(cat "$log")"
+    failed=1
+  fi
+  rm "$log"
+}
+for i in $(seq 400); do echo "Once upon a time there was a cat number $i who liked to play."; done >"$work/story.txt"
+interrupt 1 "nothing was written"
+[ ! -e "$work/stopped" ] || { echo "Ctrl-C left $work/stopped"; failed=1; }
+interrupt 0 "KL cut by" --write-on-interrupt
+[ -e "$work/stopped/model.safetensors" ] || { echo "--write-on-interrupt wrote nothing"; failed=1; }
+
+left=$(ls -A "$work" | grep -Ev '^(exists|empty.txt|short.txt|latin.txt|rounded|story.txt|stopped)$' || true)
 if [ -n "$left" ]; then
   echo "left behind: $left"
   failed=1

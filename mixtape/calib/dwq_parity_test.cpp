@@ -11,9 +11,12 @@
 #include "mixtape/io/safetensors.h"
 #include "mixtape/nn/causal_lm.h"
 #include "mixtape/ops/layout/layout.h"
+#include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
+
+using testing::relative_distance;
 
 const std::string kData = "tests/data/parity/";
 
@@ -34,24 +37,14 @@ void for_each_part(const std::string& path, std::int64_t experts, const Fn& fn) 
     fn(str(match[1].str(), ".mlp.experts.", e, ".", match[2].str()), e, experts);
 }
 
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double difference = 0.0, norm = 0.0;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  if (norm == 0.0) return difference == 0.0 ? 0.0 : HUGE_VAL;
-  return std::sqrt(difference / norm);
-}
-
-class DwqParity : public ::testing::TestWithParam<std::string> {
+// Model and device.
+class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   DwqParity()
-      : source_(open_model(kData + GetParam())),
+      : source_(open_model(kData + std::get<0>(GetParam()))),
         config_(source_->config()),
-        expected_(SafetensorsFile::open(kData + "dwq_" + GetParam() + "/expected.safetensors")),
-        tape_(Device::cpu()),
+        expected_(SafetensorsFile::open(kData + "dwq_" + std::get<0>(GetParam()) + "/expected.safetensors")),
+        tape_(Device::open(std::get<1>(GetParam()))),
         teacher_(load_parameters(*source_, config_, DType::f32, tape_.device())),
         student_(quantize_parameters(*source_, teacher_, plan_quantization(*source_, {.params = format()}),
                                      Rounding::gpu, tape_.device())) {}
@@ -74,7 +67,7 @@ class DwqParity : public ::testing::TestWithParam<std::string> {
       batch.weights.push_back(i % cols == cols - 1 ? 0.0f : 1.0f);
       batch.total_weight += batch.weights.back() > 0.0f ? 1.0 : 0.0;
     }
-    batch.ids = Buffer::from(Device::cpu(), {rows, cols}, ids);
+    batch.ids = Buffer::from(tape_.device(), {rows, cols}, ids);
     return batch;
   }
 
@@ -108,7 +101,8 @@ class DwqParity : public ::testing::TestWithParam<std::string> {
           [&](const std::string& path, std::int64_t e, std::int64_t n) {
             const auto size = static_cast<std::ptrdiff_t>(all.size()) / n;
             const std::vector<float> part(all.begin() + e * size, all.begin() + (e + 1) * size);
-            EXPECT_LE(distance(part, floats(expected_.at(prefix + path + v.name.substr(dot)))), 1e-3) << path;
+            EXPECT_LE(relative_distance(part, floats(expected_.at(prefix + path + v.name.substr(dot)))), 1e-3)
+                << path;
           });
     }
   }
@@ -155,7 +149,8 @@ TEST_P(DwqParity, FullVocabulary) {
   TapeWeights weights(tape_, student_, Trainable::quantization);
   const double loss = loss_and_gradients(weights, {.temperature = 2.0f});
   EXPECT_NEAR(loss, expected_loss("kl_full"), 1e-4 * expected_loss("kl_full"));
-  EXPECT_LE(distance(logits_.value().to_vector<float>(), floats(expected_.at("student_logits"))), 1e-4);
+  EXPECT_LE(relative_distance(logits_.value().to_vector<float>(), floats(expected_.at("student_logits"))),
+            1e-4);
   expect_gradients(weights, "grad_full.");
 }
 
@@ -172,8 +167,9 @@ TEST_P(DwqParity, Top64WithRest) {
   expect_gradients(weights, "grad_rest.");
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DwqParity, ::testing::Values("llama", "qwen3", "qwen3_moe"),
-                         [](const auto& model) { return model.param; });
+INSTANTIATE_TEST_SUITE_P(Models, DwqParity,
+                         ::testing::Combine(::testing::Values("llama", "qwen3", "qwen3_moe"),
+                                            ::testing::ValuesIn(testing::test_device_names())));
 
 }  // namespace
 }  // namespace mixtape

@@ -20,7 +20,7 @@ class Collector {
     const Shape rows{batch.ids.numel(), model_.config().hidden_size};
     const Buffer hidden = model_.hidden(batch.ids).value().reshape(rows);
     const Buffer reference = teacher_ ? teacher_->hidden(batch.ids).value().reshape(rows) : Buffer();
-    const std::int64_t step = logit_rows(model_.config().vocab_size);
+    const std::int64_t step = logit_rows(model_.config().vocab_size, tape_.device());
     for (std::int64_t begin = 0; begin < rows[0]; begin += step) {
       const std::int64_t end = std::min(rows[0], begin + step);
       add_chunk(batch, begin, hidden.slice(begin, end), reference ? reference.slice(begin, end) : Buffer());
@@ -107,8 +107,9 @@ class Collector {
 
 }  // namespace
 
-std::int64_t logit_rows(std::int64_t vocab_size) {
-  return std::clamp<std::int64_t>((std::int64_t{12} << 20) / std::max<std::int64_t>(vocab_size, 1), 64, 4096);
+std::int64_t logit_rows(std::int64_t vocab_size, const Device& device) {
+  const std::int64_t elements = std::int64_t{device == Device::cpu() ? 12 : 160} << 20;
+  return std::clamp<std::int64_t>(elements / std::max<std::int64_t>(vocab_size, 1), 64, 4096);
 }
 
 Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape,

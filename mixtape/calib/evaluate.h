@@ -31,7 +31,8 @@ Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape,
                     std::span<const TokenRow> rows, std::int64_t batch_size,
                     const EvaluationProgress& progress = {});
 
-// Rows of logits computed at a time: keeps [rows, vocab] f32 scratch near 50 MB.
-std::int64_t logit_rows(std::int64_t vocab_size);
+// Rows of logits computed at a time: [rows, vocab] scratch stays near 50 MB on the CPU; on a GPU, whose
+// products want long operands, near 160 million elements.
+std::int64_t logit_rows(std::int64_t vocab_size, const Device& device);
 
 }  // namespace mixtape

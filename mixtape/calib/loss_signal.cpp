@@ -69,7 +69,7 @@ void LiveTeacher::start_batch(const Batch& batch, std::span<const std::size_t>) 
 }
 
 Var LiveTeacher::loss(const Var& logits, std::int64_t begin, std::int64_t end) {
-  const Var reference = teacher_.logits(tape_.constant(hidden_.slice(begin, end)));
+  const Var reference = teacher_.logits(tape_.constant(hidden_.slice(begin, end)), logits.dtype());
   return kl_div(logits, reference.value(), options_);
 }
 
@@ -116,7 +116,7 @@ void write_targets(const std::filesystem::path& directory, const std::string& fi
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const Batch batch = make_batch(device, rows.subspan(r, 1));
     const Buffer hidden = hidden_rows(teacher, batch);
-    const std::int64_t positions = hidden.shape()[0], step = logit_rows(teacher.config().vocab_size);
+    const std::int64_t positions = hidden.shape()[0], step = logit_rows(teacher.config().vocab_size, device);
     const TopKTargets all{device.alloc(DType::f32, {positions, options.top_k}),
                           device.alloc(DType::u32, {positions, options.top_k}),
                           device.alloc(DType::f32, {positions})};

@@ -25,7 +25,7 @@ double kept_per_token(const ModelConfig& c, std::int64_t i) {
 }  // namespace
 
 double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& plan, DType compute,
-                            std::int64_t tokens, bool checkpoint_blocks) {
+                            std::int64_t tokens, bool checkpoint_blocks, const Device& device) {
   const auto element = static_cast<double>(size_of(compute));
   double weights = 0.0, student = 0.0;
   for (const ModelTensor& t : tensor_list(config)) {
@@ -44,7 +44,7 @@ double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& p
     activations += checkpoint_blocks ? static_cast<double>(tokens * config.hidden_size) * element : layer;
   }
   if (checkpoint_blocks) activations += largest_layer;
-  const auto rows = static_cast<double>(std::min(tokens, logit_rows(config.vocab_size)));
+  const auto rows = static_cast<double>(std::min(tokens, logit_rows(config.vocab_size, device)));
   const double logits = 3.0 * rows * static_cast<double>(config.vocab_size) * 4.0;
   return weights + student + activations + logits;
 }

@@ -100,22 +100,24 @@ class Step {
     const std::int64_t positions = batch.ids.numel();
     const Shape flat{positions, hidden.shape().cols()};
     const Buffer gradient = train ? tape_.alloc(hidden.dtype(), flat) : Buffer();
-    double sum = 0.0;
-    const std::int64_t step = logit_rows(model_.config().vocab_size);
+    std::vector<Buffer> losses;
+    const std::int64_t step = logit_rows(model_.config().vocab_size, tape_.device());
     for (std::int64_t begin = 0; begin < positions; begin += step) {
       const std::int64_t end = std::min(positions, begin + step);
       const Buffer h = hidden.value().reshape(flat).slice(begin, end);
-      sum += head(batch, h, begin, end, train ? gradient.slice(begin, end) : Buffer());
+      losses.push_back(head(batch, h, begin, end, train ? gradient.slice(begin, end) : Buffer()));
     }
     if (train) tape_.backward(hidden, gradient.reshape(hidden.shape()));
-    return sum / batch.total_weight;
+    tape_.encoder().commit_and_wait();
+    return weighted_sum(losses, batch.weights) / batch.total_weight;
   }
 
  private:
-  double head(const Batch& batch, const Buffer& h, std::int64_t begin, std::int64_t end,
+  // Losses per position of one block; its gradient goes to the hidden states at once.
+  Buffer head(const Batch& batch, const Buffer& h, std::int64_t begin, std::int64_t end,
               const Buffer& gradient) {
     const Var leaf = gradient ? tape_.parameter(h) : tape_.constant(h);
-    const Var loss = signal_.loss(model_.logits(leaf), begin, end);
+    const Var loss = signal_.loss(model_.logits(leaf, logit_dtype(h.dtype())), begin, end);
     const std::span<const float> weights(batch.weights.data() + begin, static_cast<std::size_t>(end - begin));
     if (gradient) {
       std::vector<float> upstream(weights.begin(), weights.end());
@@ -123,11 +125,19 @@ class Step {
       tape_.backward(loss, Buffer::from(tape_.device(), loss.shape(), upstream));
       tape_.encoder().copy(leaf.grad(), gradient);
     }
-    tape_.encoder().commit_and_wait();
-    const std::vector<float> values = loss.value().to_vector<float>();
+    return loss.value();
+  }
+
+  // f32 on the CPU. A GPU's bandwidth and matrix units want the activations' dtype.
+  DType logit_dtype(DType compute) const { return tape_.device() == Device::cpu() ? DType::f32 : compute; }
+
+  static double weighted_sum(const std::vector<Buffer>& losses, std::span<const float> weights) {
     double sum = 0.0;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (weights[i] > 0.0f) sum += static_cast<double>(values[i]);
+    std::size_t i = 0;
+    for (const Buffer& block : losses) {
+      for (const float loss : block.to_vector<float>()) {
+        if (weights[i++] > 0.0f) sum += static_cast<double>(loss);
+      }
     }
     return sum;
   }
@@ -154,7 +164,8 @@ class Trainer {
         hooks_(hooks) {
     forward_.checkpoint_blocks = options.checkpoint_blocks;
     forward_.on_routing = [this](std::int64_t layer, const Buffer& offsets) {
-      count_routing(layer, offsets);
+      if (counting_)
+        routed_.emplace(layer, offsets);  // a checkpoint that is computed again is not counted again
     };
   }
 
@@ -185,6 +196,7 @@ class Trainer {
     counting_ = true;
     const double loss = step_.run(batch, rows, true);
     counting_ = false;
+    count_routing();
     const std::int64_t step = ++report_.steps_done;
     report_.empty_batches += batch.total_weight == 0.0;
     AdamOptions adam;
@@ -235,13 +247,14 @@ class Trainer {
     return make_batch(tape_.device(), chosen);
   }
 
-  void count_routing(std::int64_t layer, const Buffer& offsets) {
-    if (!counting_) return;
-    tape_.encoder().commit_and_wait();
-    const std::vector<std::uint32_t> ends = offsets.to_vector<std::uint32_t>();
-    std::vector<std::int64_t>& seen = report_.expert_tokens[layer];
-    seen.resize(ends.size() - 1);
-    for (std::size_t e = 0; e + 1 < ends.size(); ++e) seen[e] += ends[e + 1] - ends[e];
+  void count_routing() {
+    for (const auto& [layer, offsets] : routed_) {
+      const std::vector<std::uint32_t> ends = offsets.to_vector<std::uint32_t>();
+      std::vector<std::int64_t>& seen = report_.expert_tokens[layer];
+      seen.resize(ends.size() - 1);
+      for (std::size_t e = 0; e + 1 < ends.size(); ++e) seen[e] += ends[e + 1] - ends[e];
+    }
+    routed_.clear();
   }
 
   void tell(double loss, const ValidationPoint* validation) const {
@@ -265,6 +278,7 @@ class Trainer {
   TrainReport report_;
   double best_ = 0.0;
   bool counting_ = false;
+  std::map<std::int64_t, Buffer> routed_;  // offsets per sparse layer, of the step that runs
 };
 
 }  // namespace

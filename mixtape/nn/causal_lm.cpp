@@ -107,7 +107,7 @@ Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
   return rms_norm(x, final_norm_, eps());
 }
 
-Var CausalLm::logits(const Var& hidden) const { return linear(hidden, head_, DType::f32); }
+Var CausalLm::logits(const Var& hidden, DType dtype) const { return linear(hidden, head_, dtype); }
 
 Var CausalLm::block(const Block& block, std::int64_t layer, const Var& x, const Buffer& positions,
                     const ForwardOptions& options) const {

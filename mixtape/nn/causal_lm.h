@@ -53,8 +53,8 @@ class CausalLm {
   const ModelConfig& config() const { return config_; }
   // ids u32 [B, S] -> final normed activations [B, S, D].
   Var hidden(const Buffer& ids, const ForwardOptions& options = {}) const;
-  // hidden [..., D] -> logits f32 [..., V].
-  Var logits(const Var& hidden) const;
+  // hidden [..., D] -> logits [..., V].
+  Var logits(const Var& hidden, DType dtype = DType::f32) const;
 
  private:
   Var attention(const Block& block, std::int64_t layer, const Var& x, const Buffer& positions,

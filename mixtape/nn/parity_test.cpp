@@ -11,9 +11,12 @@
 #include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/layout/layout.h"
 #include "mixtape/ops/reduce/reduce.h"
+#include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
+
+using testing::relative_distance;
 
 const std::string kData = "tests/data/parity/";
 
@@ -33,16 +36,6 @@ std::vector<double> values_of(const Buffer& b) {
 }
 
 // ||a - b|| / ||b||; exactly 0 is wanted where b is 0.
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double difference = 0.0, norm = 0.0;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  if (norm == 0.0) return difference == 0.0 ? 0.0 : HUGE_VAL;
-  return std::sqrt(difference / norm);
-}
 
 // input_ids [2,17] without the last column, and the column after each.
 struct Ids {
@@ -80,14 +73,16 @@ std::vector<double> expected_gradient(const SafetensorsFile& file, const std::st
   }
 }
 
-class Parity : public ::testing::TestWithParam<std::string> {};
+// Model and device.
+class Parity : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 TEST_P(Parity, LogitsLossAndGradients) {
-  const Device device = Device::cpu();
-  const auto source = open_model(kData + GetParam());
+  const auto& [name, device_name] = GetParam();
+  const Device device = Device::open(device_name);
+  const auto source = open_model(kData + name);
   const ModelConfig config = source->config();
   const Parameters parameters = load_parameters(*source, config, DType::f32, device);
-  const SafetensorsFile expected = SafetensorsFile::open(kData + GetParam() + "/expected.safetensors");
+  const SafetensorsFile expected = SafetensorsFile::open(kData + name + "/expected.safetensors");
   const Ids ids = read_ids(expected.at("input_ids"), device);
   Tape tape(device);
   TapeWeights weights(tape, parameters, Trainable::everything);
@@ -100,21 +95,21 @@ TEST_P(Parity, LogitsLossAndGradients) {
   tape.backward(loss);
   tape.encoder().commit_and_wait();
 
-  EXPECT_LE(distance(values_of(logits.value()), values_of(expected.at("logits"))), 1e-4);
+  EXPECT_LE(relative_distance(values_of(logits.value()), values_of(expected.at("logits"))), 1e-4);
   EXPECT_NEAR(values_of(loss.value())[0], values_of(expected.at("loss"))[0], 1e-5);
   EXPECT_EQ(weights.trainable().size(), parameters.dense.size());
   for (const NamedVar& v : weights.trainable()) {
     const std::vector<double> wanted = expected_gradient(expected, "grad.", v.name);
     const std::vector<double> found =
         v.var.grad() ? values_of(v.var.grad()) : std::vector<double>(wanted.size(), 0.0);
-    EXPECT_LE(distance(found, wanted), 1e-3) << v.name;
+    EXPECT_LE(relative_distance(found, wanted), 1e-3) << v.name;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Parity,
-                         ::testing::Values("llama", "llama_tied_bias_rope3", "qwen3", "qwen3_moe",
-                                           "qwen3_moe_unnormalised"),
-                         [](const auto& model) { return model.param; });
+                         ::testing::Combine(::testing::Values("llama", "llama_tied_bias_rope3", "qwen3",
+                                                              "qwen3_moe", "qwen3_moe_unnormalised"),
+                                            ::testing::ValuesIn(testing::test_device_names())));
 
 }  // namespace
 }  // namespace mixtape

@@ -207,4 +207,10 @@ std::vector<Device> test_devices() {
   return devices;
 }
 
+std::vector<std::string> test_device_names() {
+  std::vector<std::string> names;
+  for (const Device& device : test_devices()) names.push_back(device.name());
+  return names;
+}
+
 }  // namespace mixtape::testing

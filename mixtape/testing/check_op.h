@@ -81,5 +81,7 @@ class Poison {
 
 // The devices that tests run on: those that MIXTAPE_TEST_DEVICES names ("cpu,sim"), or the CPU.
 std::vector<Device> test_devices();
+// Their names, as parameters of a test.
+std::vector<std::string> test_device_names();
 
 }  // namespace mixtape::testing
