@@ -19,21 +19,21 @@ MIXTAPE_DEVICE void moe_combine_forward(const MoeCombineParams& p, Global<const 
   for (int n = 0; n < N; ++n) sum[n] = 0.0f;
   for (std::int64_t first = 0; first < p.k; first += kRows) {
     Pack<T, N> rows[kRows];
+    std::int64_t place[kRows];
     float weight[kRows];
     bool is_there[kRows];
     MIXTAPE_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const std::int64_t slot = token * p.k + first + r;
-      is_there[r] = is_inside && first + r < p.k;
-      if (!is_there[r]) continue;
-      const std::uint32_t place = inverse[slot];
+      const std::int64_t slot = token * p.k + (first + r < p.k ? first + r : 0);
+      place[r] = inverse[slot];
       weight[r] = weights[slot];
-      is_there[r] = place < slots;
-      if (is_there[r]) {
-        rows[r] = load_pack<N>(x + (place * p.cols + c));
-      } else if (c == 0) {
-        report_index(errors, slot, place);
-      }
+      is_there[r] = is_inside && first + r < p.k && place[r] < slots;
+    }
+    MIXTAPE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      if (is_there[r]) rows[r] = load_pack<N>(x + (place[r] * p.cols + c));
+      if (is_inside && c == 0 && first + r < p.k && place[r] >= slots)
+        report_index(errors, token * p.k + first + r, static_cast<std::uint32_t>(place[r]));
     }
     lane_barrier();
     MIXTAPE_UNROLL

@@ -44,6 +44,23 @@ TEST(MoePlan, SortsSlotsByExpert) {
   }
 }
 
+// Several tiles and digits of the sort.
+TEST(MoePlan, SameNumbersAsTheCpu) {
+  const HostTensor experts = testing::random_indices({3000, 2}, 7, 600);
+  const auto plan_on = [&](const Device& device) {
+    CommandEncoder encoder(device);
+    const MoePlan plan = moe_plan(encoder, upload(device, experts), 600);
+    encoder.commit_and_wait();
+    std::vector<std::vector<std::uint32_t>> all;
+    for (const Buffer& b : {plan.order, plan.rows, plan.inverse, plan.offsets})
+      all.push_back(b.to_vector<std::uint32_t>());
+    return all;
+  };
+  for (const Device& device : testing::test_devices()) {
+    EXPECT_EQ(plan_on(device), plan_on(Device::cpu())) << device.name();
+  }
+}
+
 TEST(MoePlan, ForeignExpertsComeLast) {
   for (const Device& device : testing::test_devices()) {
     CommandEncoder encoder(device);
