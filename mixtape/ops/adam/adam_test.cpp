@@ -186,13 +186,44 @@ TEST(SumOfSquares, MatchesOracle) {
 
 // Adding ones one after another in f32 stops at 2^24.
 TEST(SumOfSquares, LongSumsDoNotStall) {
-  const Device device = Device::cpu();
-  const Buffer x = device.alloc(DType::bf16, {20'000'000}), out = device.alloc(DType::f32, {1});
-  CommandEncoder encoder(device);
-  encoder.fill(x, 1.0f);
-  sum_of_squares(encoder, {x}, out);
-  encoder.commit_and_wait();
-  EXPECT_EQ(out.to_vector<float>()[0], 2e7f);
+  for (const Device& device : testing::test_devices()) {
+    const std::int64_t count = device.name() == "sim" ? 2'000'000 : 20'000'000;
+    const Buffer x = device.alloc(DType::bf16, {count}), out = device.alloc(DType::f32, {1});
+    CommandEncoder encoder(device);
+    encoder.fill(x, 1.0f);
+    sum_of_squares(encoder, {x}, out);
+    encoder.commit_and_wait();
+    EXPECT_EQ(out.to_vector<float>()[0], static_cast<float>(count));
+  }
+}
+
+// Views that begin beside a pack.
+TEST(Adam, SameBytesAsTheCpu) {
+  const auto bytes_on = [](const Device& device, DType p, DType g, bool is_view) {
+    const auto tensor = [&](DType dtype, std::uint64_t seed) {
+      HostTensor t = testing::random_tensor(dtype, {1003, 1}, seed);
+      for (double& v : t.values) v = seed == 4 ? std::abs(v) : v;
+      const Buffer b = upload(device, t);
+      return is_view ? b.slice(1, 1003) : b;
+    };
+    const AdamTensor t{tensor(p, 1), tensor(g, 2), tensor(DType::f32, 3), tensor(DType::f32, 4), 0.7f};
+    CommandEncoder encoder(device);
+    adam_step(encoder, {t}, {.lr = 0.1f, .weight_decay = 0.1f, .step = 3, .grad_scale = 0.3f});
+    encoder.commit_and_wait();
+    std::vector<std::vector<std::byte>> all;
+    for (const Buffer& b : {t.p, t.m, t.v}) all.push_back(testing::download_bytes(b));
+    return all;
+  };
+  for (const Device& device : testing::test_devices()) {
+    for (const DType p : {DType::f32, DType::bf16}) {
+      for (const DType g : {DType::f32, DType::bf16}) {
+        for (const bool is_view : {false, true}) {
+          EXPECT_TRUE(bytes_on(device, p, g, is_view) == bytes_on(Device::cpu(), p, g, is_view))
+              << device.name() << " " << p << " " << g << " view " << is_view;
+        }
+      }
+    }
+  }
 }
 
 TEST(Adam, RefusesBadArguments) {

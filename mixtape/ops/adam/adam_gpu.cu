@@ -1,0 +1,103 @@
+#include "mixtape/backend/gpu/kernel_language.h"
+#include "mixtape/ops/adam/adam_gpu_params.h"
+
+namespace mixtape {
+
+// Four neighbouring elements: their m, v and p in, then out.
+template <class P, class G, int N>
+MIXTAPE_DEVICE void update(const AdamParams& o, float rate, const Pack<G, N>& g, Pack<float, N>& m,
+                           Pack<float, N>& v, Pack<P, N>& p) {
+  MIXTAPE_UNROLL
+  for (int i = 0; i < N; ++i) {
+    const float gradient = o.grad_scale * to_f32(g.v[i]);
+    m.v[i] = fma_f32(o.beta1, m.v[i], o.one_minus_beta1 * gradient);
+    v.v[i] = fma_f32(o.beta2, v.v[i], o.one_minus_beta2 * (gradient * gradient));
+    const float step = rate * m.v[i] / (sqrt_f32(v.v[i] * o.correction2) + o.eps);
+    p.v[i] = from_f32<P>(fma_f32(o.keep, to_f32(p.v[i]), -step));
+  }
+}
+template <class P, class G, int N>
+MIXTAPE_DEVICE void update_at(const AdamParams& o, float rate, std::int64_t i, Global<const G> g, Global<P> p,
+                              Global<float> m, Global<float> v) {
+  const auto gradient = load_pack<N>(g + i);
+  auto mean = load_pack<N>(m + i), square = load_pack<N>(v + i);
+  auto parameter = load_pack<N>(p + i);
+  update<P, G, N>(o, rate, gradient, mean, square, parameter);
+  store_pack(m + i, mean);
+  store_pack(v + i, square);
+  store_pack(p + i, parameter);
+}
+
+// Four elements per thread.
+template <class P, class G>
+MIXTAPE_DEVICE void adam_step(const AdamTensorParams& a, Global<const float> units, Global<const G> g,
+                              Global<P> p, Global<float> m, Global<float> v) {
+  constexpr int kPack = 4;
+  const std::int64_t i = global_thread() * kPack;
+  const float rate = a.options.lr * units[a.tensor] * a.options.correction1;
+  const bool is_packed = is_aligned(g, kPack * sizeof(G)) && is_aligned(p, kPack * sizeof(P)) &&
+                         is_aligned(m, 16) && is_aligned(v, 16);
+  if (is_packed && i + kPack <= a.count) return update_at<P, G, kPack>(a.options, rate, i, g, p, m, v);
+  for (int c = 0; c < kPack && i + c < a.count; ++c) update_at<P, G, 1>(a.options, rate, i + c, g, p, m, v);
+}
+#define ADAM(P, G)                                                                                           \
+  MIXTAPE_KERNEL(adam_step_##P##_##G, 256, AdamTensorParams a, Global<const float> units, Global<const G> g, \
+                 Global<P> p, Global<float> m, Global<float> v) {                                            \
+    adam_step<P, G>(a, units, g, p, m, v);                                                                   \
+  }
+ADAM(f32, f32)
+ADAM(f32, bf16)
+ADAM(bf16, f32)
+ADAM(bf16, bf16)
+
+// A block of kAdamBlock elements per block: four packs of each thread are under way at a time.
+template <class T, int N>
+MIXTAPE_DEVICE float squares_of_thread(Global<const T> x, std::int64_t begin, std::int64_t end) {
+  constexpr int kPacks = 4;
+  const std::int64_t step = static_cast<std::int64_t>(threads_x()) * N;
+  float sum = 0.0f;
+  for (std::int64_t first = begin; first < end; first += kPacks * step) {
+    Pack<T, N> packs[kPacks];
+    MIXTAPE_UNROLL
+    for (int p = 0; p < kPacks; ++p) {
+      const std::int64_t i = first + p * step + thread_x() * N;
+      MIXTAPE_UNROLL
+      for (int c = 0; c < N; ++c) packs[p].v[c] = from_f32<T>(0.0f);
+      if (i + N <= end) packs[p] = load_pack<N>(x + i);
+      for (int c = 0; c < N && i + N > end && i + c < end; ++c) {
+        const float value = to_f32(x[i + c]);
+        sum = fma_f32(value, value, sum);
+      }
+    }
+    lane_barrier();
+    MIXTAPE_UNROLL
+    for (int p = 0; p < kPacks; ++p) {
+      MIXTAPE_UNROLL
+      for (int c = 0; c < N; ++c) sum = fma_f32(to_f32(packs[p].v[c]), to_f32(packs[p].v[c]), sum);
+    }
+  }
+  return sum;
+}
+#define SQUARES(T)                                                                                     \
+  MIXTAPE_KERNEL(squares_of_blocks_##T, 256, SquaresParams p, Global<const T> x, Global<float> sums) { \
+    MIXTAPE_SHARED(float, scratch, 32);                                                                \
+    constexpr int kPack = 16 / sizeof(T);                                                              \
+    const std::int64_t begin = block_x() * kAdamBlock;                                                 \
+    const std::int64_t end = begin + kAdamBlock < p.count ? begin + kAdamBlock : p.count;              \
+    const float mine = is_aligned(x, 16) ? squares_of_thread<T, kPack>(x, begin, end)                  \
+                                         : squares_of_thread<T, 1>(x, begin, end);                     \
+    const float all = block_sum(mine, scratch);                                                        \
+    if (thread_x() == 0) sums[block_x()] = all;                                                        \
+  }
+MIXTAPE_VALUE_KERNELS(SQUARES)
+
+// All sums by one block.
+MIXTAPE_KERNEL(squares_of_all, 1024, SquaresParams p, Global<const float> sums, Global<float> out) {
+  MIXTAPE_SHARED(float, scratch, 32);
+  float mine = 0.0f;
+  for (std::int64_t i = thread_x(); i < p.count; i += threads_x()) mine += sums[i];
+  const float all = block_sum(mine, scratch);
+  if (thread_x() == 0) out[0] = all;
+}
+
+}  // namespace mixtape
