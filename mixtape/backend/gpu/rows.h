@@ -1,6 +1,8 @@
 // Geometry of kernels that hold a row in registers: how many threads share a row, how many packs each holds.
 #pragma once
 
+#include <bit>
+
 #include "mixtape/backend/gpu/launcher.h"
 
 namespace mixtape::gpu {
@@ -22,6 +24,15 @@ inline RowShape row_shape(std::int64_t rows, std::int64_t cols, std::size_t byte
       return {grid_of(rows), {static_cast<std::uint32_t>(threads), 1, 1}, held};
   }
   return {grid_of(rows), {1024, 1, 1}, 0};
+}
+
+// For rows that threads loop over, about four of a row's `units` each: {threads of a row, rows of a block}.
+inline Grid row_block(std::int64_t units) {
+  const std::int64_t threads = ceil_div(units, 4);
+  if (threads > 32)
+    return {static_cast<std::uint32_t>(std::min(ceil_div(threads, 32) * 32, std::int64_t{256})), 1, 1};
+  const std::uint32_t part = std::bit_ceil(static_cast<std::uint32_t>(threads));
+  return {part, 256 / part, 1};
 }
 
 inline bool rows_are_packs(std::initializer_list<const Buffer*> buffers) {

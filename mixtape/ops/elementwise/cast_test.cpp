@@ -66,13 +66,15 @@ TEST(Cast, EveryNanIsQuietAfterwards) {
 }
 
 TEST(Cast, OwnDtypeAndEmptyBatch) {
-  Tape tape(Device::cpu());
-  const Var x = tape.parameter(tape.device().alloc(DType::f32, {0, 3}));
-  EXPECT_TRUE(cast(x, DType::f32).requires_grad());
-  const Var y = cast(x, DType::bf16);
-  EXPECT_EQ(y.dtype(), DType::bf16);
-  tape.backward(y, tape.device().alloc(DType::bf16, {0, 3}));
-  EXPECT_EQ(x.grad().dtype(), DType::f32);
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::f32, {0, 3}));
+    EXPECT_TRUE(cast(x, DType::f32).requires_grad());
+    const Var y = cast(x, DType::bf16);
+    EXPECT_EQ(y.dtype(), DType::bf16);
+    tape.backward(y, device.alloc(DType::bf16, {0, 3}));
+    EXPECT_EQ(x.grad().dtype(), DType::f32);
+  }
 }
 
 TEST(Cast, RefusesBadArguments) {

@@ -155,12 +155,16 @@ TEST(Elementwise, UnaryOverSeveralChunks) {
 }
 
 TEST(Elementwise, NegIsScaleByMinusOne) {
-  Tape tape(Device::cpu());
-  const Var x = tape.parameter(Buffer::from(tape.device(), {3}, std::vector<float>{1.0f, 0.0f, -2.5f}));
-  const Var y = -x;
-  EXPECT_EQ(y.value().to_vector<float>(), (std::vector<float>{-1.0f, -0.0f, 2.5f}));
-  tape.backward(y, Buffer::from(tape.device(), {3}, std::vector<float>{3.0f, 4.0f, -5.0f}));
-  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{-3.0f, -4.0f, 5.0f}));
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(Buffer::from(device, {3}, std::vector<float>{1.0f, 0.0f, -2.5f}));
+    const Var y = -x;
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(y.value().to_vector<float>(), (std::vector<float>{-1.0f, -0.0f, 2.5f}));
+    tape.backward(y, Buffer::from(device, {3}, std::vector<float>{3.0f, 4.0f, -5.0f}));
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{-3.0f, -4.0f, 5.0f}));
+  }
 }
 
 OpCheck binary_check(Binary op, DType dtype, const Shape& a, const Shape& b, std::uint64_t seed = 9) {
@@ -209,40 +213,50 @@ TEST(Elementwise, BroadcastSumsOverManyRows) {
 
 // 5000 ones in bf16: a sum kept in bf16 would stick at 256.
 TEST(Elementwise, BroadcastSumIsKeptInF32) {
-  Tape tape(Device::cpu());
-  const Var x = tape.constant(tape.device().alloc(DType::bf16, {5000, 4}));
-  const Var bias = tape.parameter(tape.device().alloc(DType::bf16, {4}));
-  const Var y = x + bias;
-  const Buffer ones = tape.device().alloc(DType::bf16, {5000, 4});
-  tape.encoder().fill(ones, 1.0f);
-  tape.backward(y, ones);
-  for (const bf16 v : bias.grad().to_vector<bf16>()) EXPECT_EQ(static_cast<float>(v), 4992.0f);
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.constant(device.alloc(DType::bf16, {5000, 4}));
+    const Var bias = tape.parameter(device.alloc(DType::bf16, {4}));
+    const Var y = x + bias;
+    const Buffer ones = device.alloc(DType::bf16, {5000, 4});
+    tape.encoder().fill(ones, 1.0f);
+    tape.backward(y, ones);
+    tape.encoder().commit_and_wait();
+    for (const bf16 v : bias.grad().to_vector<bf16>()) EXPECT_EQ(static_cast<float>(v), 4992.0f);
+  }
 }
 
 TEST(Elementwise, OneVarOnBothSides) {
-  Tape tape(Device::cpu());
-  const Var x = tape.parameter(Buffer::from(tape.device(), {2}, std::vector<float>{3.0f, -2.0f}));
-  const Buffer dy = Buffer::from(tape.device(), {2}, std::vector<float>{1.0f, 10.0f});
-  tape.backward(x * x, dy);
-  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6.0f, -40.0f}));
-  x.clear_grad();
-  tape.backward(x + x, dy);
-  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{2.0f, 20.0f}));
-  EXPECT_EQ(dy.to_vector<float>(), (std::vector<float>{1.0f, 10.0f}));
-  x.clear_grad();
-  tape.backward(x - x, dy);
-  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0.0f, 0.0f}));
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(Buffer::from(device, {2}, std::vector<float>{3.0f, -2.0f}));
+    const Buffer dy = Buffer::from(device, {2}, std::vector<float>{1.0f, 10.0f});
+    tape.backward(x * x, dy);
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6.0f, -40.0f}));
+    x.clear_grad();
+    tape.backward(x + x, dy);
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{2.0f, 20.0f}));
+    EXPECT_EQ(dy.to_vector<float>(), (std::vector<float>{1.0f, 10.0f}));
+    x.clear_grad();
+    tape.backward(x - x, dy);
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0.0f, 0.0f}));
+  }
 }
 
 // The gradient of an addition is dy itself, not a copy.
 TEST(Elementwise, AddPassesItsGradientOn) {
-  Tape tape(Device::cpu());
-  const Var a = tape.parameter(tape.device().alloc(DType::f32, {64}));
-  const Var b = tape.parameter(tape.device().alloc(DType::f32, {64}));
-  const Buffer dy = tape.device().alloc(DType::f32, {64});
-  tape.backward(a + b, dy);
-  EXPECT_TRUE(overlap(a.grad(), dy));
-  EXPECT_TRUE(overlap(b.grad(), dy));
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var a = tape.parameter(device.alloc(DType::f32, {64}));
+    const Var b = tape.parameter(device.alloc(DType::f32, {64}));
+    const Buffer dy = device.alloc(DType::f32, {64});
+    tape.backward(a + b, dy);
+    EXPECT_TRUE(overlap(a.grad(), dy));
+    EXPECT_TRUE(overlap(b.grad(), dy));
+  }
 }
 
 struct ValueAndSlope {
@@ -371,17 +385,46 @@ TEST(Elementwise, NanGoesThrough) {
   }
 }
 
+// Views that start in the middle of a pack give the same bytes; suffixes that are no multiple of a pack
+// repeat.
+TEST(Elementwise, UnalignedViews) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const std::int64_t rows = 90, cols = 40, n = rows * cols;
+      const HostTensor x = testing::random_tensor(dtype, {n}, 1),
+                       w = testing::random_tensor(dtype, {cols}, 2);
+      const auto run = [&](std::int64_t skip) {
+        HostTensor wide = x;
+        wide.shape = {n + skip};
+        wide.values.insert(wide.values.begin(), static_cast<std::size_t>(skip), 7.0);
+        const Buffer a = upload(device, wide).slice(skip, n + skip).reshape({rows, cols});
+        const Buffer b = upload(device, w);
+        const auto make = [&](const Shape& shape) { return device.alloc_uninitialized(dtype, shape); };
+        const std::vector<Buffer> y = {make({rows, cols}), make({rows, cols})};
+        CommandEncoder encoder(device);
+        unary_forward(encoder, Unary::tanh, a, y[0]);
+        binary_forward(encoder, Binary::sub, b, a, y[1]);
+        encoder.commit_and_wait();
+        return std::pair{testing::download_bytes(y[0]), testing::download_bytes(y[1])};
+      };
+      EXPECT_EQ(run(0), run(1)) << dtype;
+    }
+  }
+}
+
 TEST(Elementwise, EmptyBatchGivesZeroGradients) {
-  const Device device = Device::cpu();
-  Tape tape(device);
-  const Var x = tape.parameter(device.alloc(DType::f32, {0, 8}));
-  const Var w = tape.parameter(device.alloc(DType::f32, {8}));
-  const Var y = silu(x * w) + w;
-  EXPECT_EQ(y.shape(), (Shape{0, 8}));
-  const testing::Poison poison(device);
-  tape.backward(y, device.alloc(DType::f32, {0, 8}));
-  EXPECT_EQ(w.grad().to_vector<float>(), std::vector<float>(8, 0.0f));
-  EXPECT_EQ(x.grad().shape(), (Shape{0, 8}));
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::f32, {0, 8}));
+    const Var w = tape.parameter(device.alloc(DType::f32, {8}));
+    const Var y = silu(x * w) + w;
+    EXPECT_EQ(y.shape(), (Shape{0, 8}));
+    const testing::Poison poison(device);
+    tape.backward(y, device.alloc(DType::f32, {0, 8}));
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(w.grad().to_vector<float>(), std::vector<float>(8, 0.0f));
+    EXPECT_EQ(x.grad().shape(), (Shape{0, 8}));
+  }
 }
 
 TEST(Elementwise, KeepsOnlyWhatBackwardNeeds) {
