@@ -7,7 +7,8 @@
 // the negative angle, with the same factor: dx = rope(dy, -angle).
 // Shapes: x, y, dy, dx [B, S, H, head_dim] of f32 or bf16, positions u32 [B, S] or [S], inv_freq f32 [d/2]
 // with d <= head_dim.
-// Angle, cosine and sine are computed in f64 once per token and pair, so that no position is too large.
+// Angle, cosine and sine are computed once per token and pair, in f64 on the CPU and from 64 bits of the part
+// of a turn on GPUs (inv_freq below 2^24 there), so that no position is too large.
 // Saved for backward: positions and inv_freq. Deterministic.
 // Accuracy: half a unit of the result + 3 * 2^-24 * factor * (|x[a]| + |x[b]|).
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, d of 0 or

@@ -101,6 +101,29 @@ std::vector<float> turn(const Device& device, const Shape& shape, const std::vec
   return b.to_vector<float>();
 }
 
+// (1, 0) turned is cosine and sine: within the contract's bound over every quadrant, near 0 and far out.
+TEST(Rope, AnglesAreAsGoodAsPromised) {
+  const std::int64_t length = 300, pairs = 33;
+  std::vector<float> x;
+  for (std::int64_t i = 0; i < length * 2 * pairs; ++i) x.push_back(i % (2 * pairs) < pairs ? 1.0f : 0.0f);
+  std::vector<std::uint32_t> positions;
+  for (std::uint32_t s = 0; s < length; ++s) positions.push_back(s < 150 ? s : 900007u * (s - 149));
+  const HostTensor table = frequencies(pairs);
+  for (const Device& device : testing::test_devices()) {
+    const std::vector<float> y = turn(device, {1, length, 1, 2 * pairs}, x, positions, pairs, kHalfSplit);
+    double worst = 0.0;
+    for (std::size_t s = 0; s < positions.size(); ++s) {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(pairs); ++i) {
+        const double angle = positions[s] * table.values[i];
+        const std::size_t at = s * 2 * static_cast<std::size_t>(pairs) + i;
+        worst = std::max(worst, std::abs(y[at] - std::cos(angle)));
+        worst = std::max(worst, std::abs(y[at + static_cast<std::size_t>(pairs)] - std::sin(angle)));
+      }
+    }
+    EXPECT_LE(worst, 3.0 * 0x1p-24) << device.name();
+  }
+}
+
 TEST(Rope, E1_EqualSequencesOfOneToken) {
   for (const Device& device : testing::test_devices()) {
     for (const RopeOptions options : {kHalfSplit, kInterleaved}) {
