@@ -2,16 +2,18 @@
 // memory that run on their own.
 //
 //   MIXTAPE_TENSOR_KERNEL(name, threads, blocks, ...)   as MIXTAPE_KERNEL, `blocks` of it per multiprocessor
-//   load_matrices(r, row), load_matrices_transposed(r, row)   four 8x8 tiles of bf16: lane l points to row
+//   load_matrices(r, tile, at), load_matrices_transposed(r, tile, at)   four 8x8 tiles of bf16: lane l gives
+//   row
 //       l % 8 of tile l / 8; r[i] gets of tile i: lane l the elements (l / 4, 2 (l % 4)) and the next of the
 //       row, or of the transposed tile
 //   multiply_add(c, a, b0, b1)   c[16,8] += a[16,16] b[16,8]; with g = l / 4, q = l % 4 lane l holds
 //       a: rows g, g+8, g, g+8, columns 2q, 2q+1 of the left, left, right, right half
 //       b: column g, rows 2q, 2q+1 of the upper and the lower half     c: rows g, g, g+8, g+8, columns 2q,
 //       2q+1
-//   copy_async(to, from, is_valid)   8 values to shared memory, or 8 zeros; both pointers aligned to 16 bytes
+//   copy_async(tile, at, from, is_valid)   8 values to tile[at ...], or 8 zeros; both aligned to 16 bytes
 //   commit_copies, wait_copies<n>    the copies so far form a group; all but the last n groups have arrived
 //   pack_bf16(low, high), exp2_fast(x)
+//   hidden(i)   i, which the compiler knows nothing about: what follows from it is not kept over a loop
 #pragma once
 
 #include "mixtape/backend/gpu/kernel_language.h"
@@ -32,24 +34,32 @@ MIXTAPE_DEVICE int swizzled(int row, int chunk) {
 }
 
 // Fragments of a tile in shared memory: tile[row][depth] with Width values a row or, where rows are dense,
-// tile[depth][row]; swizzled. The left operand of a product: rows first ... first + 15, 16 of the depth.
+// tile[depth][row]; swizzled. A lane's place in them depends on row and depth, multiples of 16, in a simple
+// way.
 template <int Width, bool DenseRows>
-MIXTAPE_DEVICE void load_left(Shared<const bf16> tile, int first, int depth, std::uint32_t (&r)[4]) {
-  const int l = lane();
-  if constexpr (DenseRows) {
-    load_matrices_transposed(r, tile + swizzled<Width>(depth + l % 8 + l / 16 * 8, first / 8 + l / 8 % 2));
-  } else {
-    load_matrices(r, tile + swizzled<Width>(first + l % 16, depth / 8 + l / 16));
-  }
+MIXTAPE_DEVICE int fragment_at(int place, int row, int depth) {
+  return DenseRows ? (place ^ row) + depth * Width : (place ^ depth) + row * Width;
 }
-// The right operand: r[0], r[1] of rows first ... first + 7, r[2], r[3] of the next 8.
+// For the left operand of a product: 16 rows, 16 of the depth.
 template <int Width, bool DenseRows>
-MIXTAPE_DEVICE void load_right(Shared<const bf16> tile, int first, int depth, std::uint32_t (&r)[4]) {
+MIXTAPE_DEVICE int left_place() {
   const int l = lane();
+  return hidden(DenseRows ? swizzled<Width>(l % 8 + l / 16 * 8, l / 8 % 2) : swizzled<Width>(l % 16, l / 16));
+}
+// For the right operand: r[0], r[1] of 8 rows, r[2], r[3] of the next 8.
+template <int Width, bool DenseRows>
+MIXTAPE_DEVICE int right_place() {
+  const int l = lane();
+  return hidden(DenseRows ? swizzled<Width>(l % 16, l / 16) : swizzled<Width>(l % 8 + l / 16 * 8, l / 8 % 2));
+}
+template <int Width, bool DenseRows>
+MIXTAPE_DEVICE void load_fragment(Shared<const bf16> tile, int place, int row, int depth,
+                                  std::uint32_t (&r)[4]) {
+  const int at = fragment_at<Width, DenseRows>(place, row, depth);
   if constexpr (DenseRows) {
-    load_matrices_transposed(r, tile + swizzled<Width>(depth + l % 16, first / 8 + l / 16));
+    load_matrices_transposed(r, tile, at);
   } else {
-    load_matrices(r, tile + swizzled<Width>(first + l % 8 + l / 16 * 8, depth / 8 + l / 8 % 2));
+    load_matrices(r, tile, at);
   }
 }
 

@@ -10,32 +10,32 @@ MIXTAPE_DEVICE unsigned shared_address(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
-MIXTAPE_DEVICE void load_matrices(std::uint32_t (&r)[4], const bf16* row) {
+MIXTAPE_DEVICE void load_matrices(std::uint32_t (&r)[4], const bf16* tile, int at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(tile) + 2 * static_cast<unsigned>(at))
                : "memory");
 }
-MIXTAPE_DEVICE void load_matrices_transposed(std::uint32_t (&r)[4], const bf16* row) {
+MIXTAPE_DEVICE void load_matrices_transposed(std::uint32_t (&r)[4], const bf16* tile, int at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(tile) + 2 * static_cast<unsigned>(at))
                : "memory");
 }
 
 MIXTAPE_DEVICE void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                  std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-MIXTAPE_DEVICE void copy_async(bf16* to, const bf16* from, bool is_valid) {
+MIXTAPE_DEVICE void copy_async(bf16* tile, int at, const bf16* from, bool is_valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
-               : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(is_valid ? 16 : 0)
+               : "r"(shared_address(tile) + 2 * static_cast<unsigned>(at)),
+                 "l"(__cvta_generic_to_global(from)), "r"(is_valid ? 16 : 0)
                : "memory");
 }
 MIXTAPE_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -48,6 +48,10 @@ MIXTAPE_DEVICE std::uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.x)) |
          static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.y)) << 16;
+}
+MIXTAPE_DEVICE int hidden(int v) {
+  asm volatile("" : "+r"(v));
+  return v;
 }
 MIXTAPE_DEVICE float exp2_fast(float v) {
   float result;

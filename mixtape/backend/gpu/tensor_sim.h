@@ -56,11 +56,11 @@ inline void load_rows_of_tiles(std::uint32_t (&r)[4], Shared<const bf16> row, bo
                             : element(tile * 8 + g, 2 * q) | element(tile * 8 + g, 2 * q + 1) << 16;
   }
 }
-inline void load_matrices(std::uint32_t (&r)[4], Shared<const bf16> row) {
-  load_rows_of_tiles(r, row, false);
+inline void load_matrices(std::uint32_t (&r)[4], Shared<const bf16> tile, int at) {
+  load_rows_of_tiles(r, tile + at, false);
 }
-inline void load_matrices_transposed(std::uint32_t (&r)[4], Shared<const bf16> row) {
-  load_rows_of_tiles(r, row, true);
+inline void load_matrices_transposed(std::uint32_t (&r)[4], Shared<const bf16> tile, int at) {
+  load_rows_of_tiles(r, tile + at, true);
 }
 
 inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
@@ -78,7 +78,8 @@ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32
   }
 }
 
-inline void copy_async(Shared<bf16> to, Global<const bf16> from, bool is_valid) {
+inline void copy_async(Shared<bf16> tile, int at, Global<const bf16> from, bool is_valid) {
+  const Shared<bf16> to = tile + at;
   to.check_aligned(16);
   from.check_aligned(16);
   sim::copies().back().push_back({to, from, is_valid});
@@ -96,6 +97,7 @@ void wait_copies() {
 }
 
 inline std::uint32_t pack_bf16(float low, float high) { return sim::bits_of_pair(bf16(low), bf16(high)); }
+inline int hidden(int v) { return v; }
 inline float exp2_fast(float v) { return std::exp2(v); }
 
 }  // namespace mixtape

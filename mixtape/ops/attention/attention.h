@@ -11,9 +11,10 @@
 // any thread count. Accuracy, with A the largest scale * sum_d |q_d k_d| and u = 2^-24: y errs by 1 unit +
 // (2DA + Sk + 8)u max|v|. Gradients: 1 unit + max(|q|,|k|) * scale * (unit/2 * max_i sum_d |dy y| + (4DA + Sk
 // + 8)u max_i sum_d |dy| max|v|), times the largest column sum of p for dk, and (4DA + Sk + 8)u * max|dy| *
-// that column sum for dv. Errors: invalid_argument for dtypes, shapes or devices that disagree, an empty
-// dimension, a window without causal; index_out_of_range at wait for a length outside [0, Sk], whose sequence
-// counts as length 0.
+// that column sum for dv. Matrix units of a card take weights in bf16, where q is bf16: unit/2 * max|v| more
+// for y, and (4DA + Sk + 8)u grows by unit for dq and dk, by unit/2 for dv. Errors: invalid_argument for
+// dtypes, shapes or devices that disagree, an empty dimension, a window without causal; index_out_of_range at
+// wait for a length outside [0, Sk], whose sequence counts as length 0.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <bit>
 
 #include "mixtape/backend/gpu/launcher.h"
@@ -19,12 +21,41 @@ Lengths lengths_of(const Call& call, const AttentionParams& p) {
   return {call.dispatch.reads.back(), call.index_errors(p.k_len + 1, true)};
 }
 
+// Kernels for matrix units take bf16 in whole packs of 16 bytes, and distances between rows that fit in 23
+// bits.
+bool is_for_tensors(const Call& call, const AttentionParams& p) {
+  const auto is_aligned = [](const Buffer& b) { return b.byte_offset() % 16 == 0; };
+  return call.dtype(0) == DType::bf16 && p.head_dim % 8 == 0 && p.q_heads * p.head_dim < (1 << 23) &&
+         p.scale > 0.0f && std::ranges::all_of(call.dispatch.reads, is_aligned) &&
+         std::ranges::all_of(call.dispatch.writes, is_aligned);
+}
+
+bool forward_on_tensors(const Call& call, const AttentionParams& p, const Lengths& lengths) {
+  struct Shape {
+    std::int64_t dim, keys;
+    std::uint32_t threads;
+  };
+  constexpr std::array kShapes = {Shape{64, 64, 128}, Shape{128, 48, 128}, Shape{256, 64, 256}};
+  constexpr std::int64_t kQueries = 128;
+  const Shape s = *std::ranges::find_if(kShapes, [&](const Shape& shape) { return p.head_dim <= shape.dim; });
+  const std::string kernel = str("attention_forward_tensor_", s.dim);
+  if (!is_for_tensors(call, p) || !call.queue.has(kernel)) return false;
+  const auto shared_bytes = static_cast<std::uint32_t>((kQueries + 2 * s.keys) * s.dim * 2);
+  call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kQueries)), {s.threads, 1, 1}, p,
+              {call.read(0), call.read(1), call.read(2), lengths.lengths, call.write(0), call.write(1),
+               lengths.errors},
+              shared_bytes);
+  return true;
+}
+
 void forward(const Call& call) {
   const auto& p = call.params<AttentionParams>();
-  const auto [lengths, errors] = lengths_of(call, p);
+  const Lengths lengths = lengths_of(call, p);
+  if (forward_on_tensors(call, p, lengths)) return;
   call.launch(str(call.dispatch.kernel, "_", chunks(p)),
               grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTile)), kBlock256, p,
-              {call.read(0), call.read(1), call.read(2), lengths, call.write(0), call.write(1), errors});
+              {call.read(0), call.read(1), call.read(2), lengths.lengths, call.write(0), call.write(1),
+               lengths.errors});
 }
 
 void backward(const Call& call) {

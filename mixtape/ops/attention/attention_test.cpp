@@ -57,8 +57,8 @@ double largest_column_sum(const AttentionCase& c, const Doubles& p) {
 }
 
 // The bounds of attention.h for |dy| <= 4.
-void set_bounds(OpCheck& check, DType dtype, const AttentionCase& c, const Doubles& q, const Doubles& k,
-                const Doubles& v) {
+void set_bounds(OpCheck& check, const Device& device, DType dtype, const AttentionCase& c, const Doubles& q,
+                const Doubles& k, const Doubles& v) {
   const double u = 0x1p-24, dim = static_cast<double>(c.head_dim), keys = static_cast<double>(c.k_len);
   const double a =
       c.scale * std::min(largest_sum(q, c.head_dim) * largest(k), largest_sum(k, c.head_dim) * largest(q)) /
@@ -66,10 +66,13 @@ void set_bounds(OpCheck& check, DType dtype, const AttentionCase& c, const Doubl
   const double columns = largest_column_sum(c, oracle::attention_weights(c, q, k));
   const double dy_y = 4.0 * largest_sum(oracle::attention(c, q, k, v), c.head_dim);
   const double weights = (4.0 * dim * a + keys + 8.0) * u;
+  // Matrix units of a card take weights and their gradients in bf16.
+  const bool on_units = dtype == DType::bf16 && device.name().starts_with("cuda");
+  const double half_unit = epsilon(dtype) / 2, rounded = on_units ? half_unit : 0.0;
   const double score = c.scale * std::max(largest(q), largest(k)) *
-                       (epsilon(dtype) / 2 * dy_y + weights * 2.0 * dim * largest(v));
-  check.forward_bound = {1.0, (2.0 * dim * a + keys + 8.0) * u * largest(v)};
-  check.backward_bound = {1.0, columns * std::max(score, weights * 4.0)};
+                       (half_unit * dy_y + (weights + 2.0 * rounded) * 2.0 * dim * largest(v));
+  check.forward_bound = {1.0, ((2.0 * dim * a + keys + 8.0) * u + rounded) * largest(v)};
+  check.backward_bound = {1.0, columns * std::max(score, (weights + rounded) * 4.0)};
 }
 
 OpCheck attention_check(const Device& device, DType dtype, const AttentionCase& c) {
@@ -87,7 +90,7 @@ OpCheck attention_check(const Device& device, DType dtype, const AttentionCase& 
   check.backward = [c](const auto& x, const Doubles& dy) {
     return oracle::attention_backward(c, x[0], x[1], x[2], dy);
   };
-  set_bounds(check, dtype, c, check.inputs[0].values, check.inputs[1].values, check.inputs[2].values);
+  set_bounds(check, device, dtype, c, check.inputs[0].values, check.inputs[1].values, check.inputs[2].values);
   check.prove_oracle = c.batch * c.q_len * c.k_len * c.q_heads * c.head_dim < 2000;
   return check;
 }

@@ -33,20 +33,23 @@ MIXTAPE_DEVICE void copy_tile(const TensorOperand<DenseRows>& in, std::int64_t a
     const std::int64_t row = DenseRows ? chunk * 8 : line, depth = at + (DenseRows ? line : chunk * 8);
     const bool is_valid = row < in.rows && depth < in.depth;
     const std::int64_t from = DenseRows ? depth * in.step + row : row * in.step + depth;
-    copy_async(tile + swizzled<kWidth<DenseRows>>(line, chunk), in.p + (is_valid ? from : 0), is_valid);
+    copy_async(tile, swizzled<kWidth<DenseRows>>(line, chunk), in.p + (is_valid ? from : 0), is_valid);
   }
 }
 
 template <bool DenseA, bool DenseB>
 MIXTAPE_DEVICE void multiply_tiles(Shared<const bf16> a, Shared<const bf16> b, Quarter& sums) {
   const int row = warp() / 2 * 64, col = warp() % 2 * 64;
+  const int place_a = left_place<kWidth<DenseA>, DenseA>(), place_b = right_place<kWidth<DenseB>, DenseB>();
   MIXTAPE_UNROLL
   for (int depth = 0; depth < kTensorDepth; depth += 16) {
     std::uint32_t left[4][4], right[4][4];
     MIXTAPE_UNROLL
-    for (int i = 0; i < 4; ++i) load_left<kWidth<DenseA>, DenseA>(a, row + i * 16, depth, left[i]);
+    for (int i = 0; i < 4; ++i)
+      load_fragment<kWidth<DenseA>, DenseA>(a, place_a, row + i * 16, depth, left[i]);
     MIXTAPE_UNROLL
-    for (int j = 0; j < 4; ++j) load_right<kWidth<DenseB>, DenseB>(b, col + j * 16, depth, right[j]);
+    for (int j = 0; j < 4; ++j)
+      load_fragment<kWidth<DenseB>, DenseB>(b, place_b, col + j * 16, depth, right[j]);
     MIXTAPE_UNROLL
     for (int i = 0; i < 4; ++i) {
       MIXTAPE_UNROLL

@@ -1,0 +1,71 @@
+// The kernels for matrix units, on the simulator: they are part of this program only.
+#include <cmath>
+
+#include "mixtape/ops/attention/attention.h"
+#include "mixtape/ops/attention/attention_cuda.cu"
+#include "mixtape/ops/attention/attention_oracle.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using oracle::AttentionCase;
+using testing::Doubles;
+
+Buffer sim_input(const Shape& shape, std::uint64_t seed) {
+  return upload(Device::open("sim"), testing::random_tensor(DType::bf16, shape, seed));
+}
+
+AttentionOptions options_of(const AttentionCase& c) {
+  AttentionOptions o{static_cast<float>(c.scale), c.causal, c.window, Buffer()};
+  if (!c.lengths.empty()) {
+    const std::vector<std::int32_t> lengths(c.lengths.begin(), c.lengths.end());
+    o.lengths = Buffer::from(Device::open("sim"), {c.batch}, lengths);
+  }
+  return o;
+}
+
+void check(AttentionCase c) {
+  c.scale = static_cast<double>(static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim))));
+  const Shape q_shape{c.batch, c.q_len, c.q_heads, c.head_dim},
+      k_shape{c.batch, c.k_len, c.kv_heads, c.head_dim};
+  const Buffer q = sim_input(q_shape, 1), k = sim_input(k_shape, 2), v = sim_input(k_shape, 3),
+               dy = sim_input(q_shape, 4);
+  Tape tape(Device::open("sim"));
+  const Var vq = tape.parameter(q), vk = tape.parameter(k), vv = tape.parameter(v);
+  const Var y = attention(vq, vk, vv, options_of(c));
+  tape.backward(y, dy);
+  const auto values = [](const Buffer& b) { return testing::download(b).values; };
+  // Weights and their gradients are rounded to bf16, which errs by 2^-9; values are at most 5, sums of
+  // weights a few.
+  testing::expect_close("y", y.value(), oracle::attention(c, values(q), values(k), values(v)), {1.0, 0.01});
+  const auto wanted = oracle::attention_backward(c, values(q), values(k), values(v), values(dy));
+  testing::expect_close("dq", vq.grad(), wanted[0], {1.0, 0.03});
+  testing::expect_close("dk", vk.grad(), wanted[1], {1.0, 0.03});
+  testing::expect_close("dv", vv.grad(), wanted[2], {1.0, 0.03});
+}
+
+TEST(AttentionTensor, Causal) {
+  check({.batch = 1, .q_len = 140, .k_len = 150, .q_heads = 2, .kv_heads = 1, .head_dim = 64});
+}
+
+TEST(AttentionTensor, WindowAndLengths) {
+  check({.batch = 2,
+         .q_len = 70,
+         .k_len = 133,
+         .q_heads = 1,
+         .kv_heads = 1,
+         .head_dim = 40,
+         .window = 50,
+         .lengths = {133, 61}});
+}
+
+TEST(AttentionTensor, WideHeads) {
+  check(
+      {.batch = 1, .q_len = 33, .k_len = 70, .q_heads = 1, .kv_heads = 1, .head_dim = 128, .causal = false});
+  check(
+      {.batch = 1, .q_len = 33, .k_len = 70, .q_heads = 1, .kv_heads = 1, .head_dim = 248, .causal = false});
+}
+
+}  // namespace
+}  // namespace mixtape
