@@ -1,7 +1,11 @@
 #include "mixtape/ops/embedding/embedding_gpu.h"
 
+#include "mixtape/backend/gpu/rows.h"
+
 namespace mixtape::gpu {
 namespace {
+
+const char* variant(bool has_packs) { return has_packs ? "_packs" : "_any"; }
 
 // Blocks in y for rows of which a warp or a block takes `bytes` at a time; more than 65535 are walked.
 std::uint32_t row_parts(std::int64_t hidden, DType dtype, std::int64_t bytes) {
@@ -23,7 +27,8 @@ void backward(const Call& call) {
   const Segments segments = group_rows(call, call.read(0), call.read(1), p);
   const Grid grid = {grid_of(ceil_div(p.rows, 8 * kRowsOfWarp))[0],
                      row_parts(p.hidden, dtable.dtype(), kPacksOfLane * 32 * 16), 1};
-  call.launch(call.dispatch.kernel, grid, {32, 8, 1}, p,
+  const bool has_packs = rows_are_packs({&call.read(1), &dtable});
+  call.launch(call.dispatch.kernel + variant(has_packs), grid, {32, 8, 1}, p,
               {call.read(1), segments.places(), *segments.begins, segments.full_sums(), dtable});
 }
 
@@ -41,7 +46,7 @@ Segments group_rows(const Call& call, const Buffer& ids, const Buffer& dy, const
   if (blocks == 0) return s;
   s.sums = call.queue.scratch(static_cast<std::size_t>(blocks * p.hidden) * sizeof(float));
   const Grid grid = {grid_of(blocks)[0], row_parts(p.hidden, dy.dtype(), 256 * 16), 1};
-  call.launch(str("embedding_blocks_", dy.dtype()), grid, kBlock256, p,
+  call.launch(str("embedding_blocks_", dy.dtype(), variant(rows_are_packs({&dy}))), grid, kBlock256, p,
               {dy, *s.sorted.keys, *s.sorted.places, *s.begins, *s.sums});
   const Grid columns = {grid_of(blocks)[0], row_parts(p.hidden, DType::f32, 256 * 4), 1};
   call.launch("embedding_add_blocks", columns, kBlock256, p, {*s.sorted.keys, *s.begins, *s.sums});

@@ -101,20 +101,17 @@ MIXTAPE_DEVICE void embedding_blocks(const EmbeddingParams& p, Global<const T> d
     if (is_inside) store_pack(sum + c, total);
   }
 }
-#define BLOCKS(T)                                                                      \
-  MIXTAPE_KERNEL(embedding_blocks_##T, 256, EmbeddingParams p, Global<const T> dy,     \
-                 Global<const std::uint32_t> keys, Global<const std::uint32_t> places, \
-                 Global<const std::uint32_t> begins, Global<float> sums) {             \
-    constexpr int kPack = 16 / sizeof(T);                                              \
-    const FullBlock b = full_block(p, keys, begins);                                   \
-    if (!b.exists) return;                                                             \
-    const Global<float> sum = sums + row_offset(block_x(), p.hidden);                  \
-    if (p.hidden % kPack == 0 && is_aligned(dy, 16)) {                                 \
-      embedding_blocks<T, kPack>(p, dy, places, b.first, sum);                         \
-    } else {                                                                           \
-      embedding_blocks<T, 1>(p, dy, places, b.first, sum);                             \
-    }                                                                                  \
+#define BLOCKS_OF(T, N, name)                                                               \
+  MIXTAPE_KERNEL(embedding_blocks_##T##name, 256, EmbeddingParams p, Global<const T> dy,    \
+                 Global<const std::uint32_t> keys, Global<const std::uint32_t> places,      \
+                 Global<const std::uint32_t> begins, Global<float> sums) {                  \
+    const FullBlock b = full_block(p, keys, begins);                                        \
+    if (!b.exists) return;                                                                  \
+    embedding_blocks<T, N>(p, dy, places, b.first, sums + row_offset(block_x(), p.hidden)); \
   }
+#define BLOCKS(T)                      \
+  BLOCKS_OF(T, 16 / sizeof(T), _packs) \
+  BLOCKS_OF(T, 1, _any)
 MIXTAPE_VALUE_KERNELS(BLOCKS)
 
 // The sums of a segment's full blocks, left to right, into the first's row.
@@ -163,34 +160,32 @@ MIXTAPE_DEVICE void embedding_backward(const EmbeddingParams& p, Global<const T>
     }
   }
 }
-template <class T>
+template <class T, int N>
 MIXTAPE_DEVICE void embedding_backward_rows(const EmbeddingParams& p, Global<const T> dy,
                                             Global<const std::uint32_t> places,
                                             Global<const std::uint32_t> begins, Global<const float> sums,
                                             Global<T> dtable) {
-  constexpr int kPack = 16 / sizeof(T);
   const std::int64_t first = row_index() * kRowsOfWarp;
   if (first >= p.rows) return;
   const std::int64_t known = first + lane() < p.rows ? first + lane() : p.rows;
   const std::uint32_t my_begin = begins[known];
-  const bool is_packed = p.hidden % kPack == 0 && is_aligned(dy, 16) && is_aligned(dtable, 16);
+  MIXTAPE_ROLLED
   for (int r = 0; r < kRowsOfWarp && first + r < p.rows; ++r) {
     const std::int64_t begin = lane_shuffle(my_begin, r), end = lane_shuffle(my_begin, r + 1);
     if (begin == end && p.accumulate != 0) continue;
     const Global<T> row = dtable + row_offset(first + r, p.hidden);
-    if (is_packed) {
-      embedding_backward<T, kPack>(p, dy, places, sums, begin, end, row);
-    } else {
-      embedding_backward<T, 1>(p, dy, places, sums, begin, end, row);
-    }
+    embedding_backward<T, N>(p, dy, places, sums, begin, end, row);
   }
 }
-#define BACKWARD(T)                                                                      \
-  MIXTAPE_KERNEL(embedding_backward_##T, 256, EmbeddingParams p, Global<const T> dy,     \
-                 Global<const std::uint32_t> places, Global<const std::uint32_t> begins, \
-                 Global<const float> sums, Global<T> dtable) {                           \
-    embedding_backward_rows<T>(p, dy, places, begins, sums, dtable);                     \
+#define BACKWARD_OF(T, N, name)                                                            \
+  MIXTAPE_KERNEL(embedding_backward_##T##name, 256, EmbeddingParams p, Global<const T> dy, \
+                 Global<const std::uint32_t> places, Global<const std::uint32_t> begins,   \
+                 Global<const float> sums, Global<T> dtable) {                             \
+    embedding_backward_rows<T, N>(p, dy, places, begins, sums, dtable);                    \
   }
+#define BACKWARD(T)                      \
+  BACKWARD_OF(T, 16 / sizeof(T), _packs) \
+  BACKWARD_OF(T, 1, _any)
 MIXTAPE_VALUE_KERNELS(BACKWARD)
 
 }  // namespace mixtape

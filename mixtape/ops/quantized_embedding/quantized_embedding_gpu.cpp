@@ -1,0 +1,46 @@
+#include <bit>
+
+#include "mixtape/ops/embedding/embedding_gpu.h"
+#include "mixtape/ops/quantize/quantize_gpu_params.h"
+#include "mixtape/ops/quantized_embedding/quantized_embedding_gpu_params.h"
+#include "mixtape/ops/quantized_embedding/quantized_embedding_params.h"
+
+namespace mixtape::gpu {
+namespace {
+
+QuantizedRowsParams gpu_params(const QuantizedEmbeddingParams& p) {
+  const auto group_chunks = static_cast<std::uint32_t>(p.affine.group_size / kCodesAtOnce);
+  return {p.lookup,           p.affine.bits,  std::countr_zero(group_chunks),
+          p.wants_scales,     p.wants_biases, p.accumulate_scales,
+          p.accumulate_biases};
+}
+
+void forward(const Call& call) {
+  const auto& p = call.params<QuantizedEmbeddingParams>();
+  call.launch(str(call.dispatch.kernel, "_", p.affine.bits),
+              grid_for(p.lookup.count * p.lookup.hidden, 4 * kCodesAtOnce), kBlock256, gpu_params(p),
+              {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0),
+               call.index_errors(p.lookup.rows, p.lookup.ids_are_signed != 0)});
+}
+
+void backward(const Call& call) {
+  const auto& p = call.params<QuantizedEmbeddingParams>();
+  const Buffer &codes = call.read(0), &ids = call.read(1), &dy = call.read(2);
+  const Segments segments = group_rows(call, ids, dy, p.lookup);
+  const Argument dscales = p.wants_scales != 0 ? Argument(call.write(0)) : Argument();
+  const Argument dbiases = p.wants_biases != 0 ? Argument(call.write(p.wants_scales)) : Argument();
+  const std::int64_t parts = std::min<std::int64_t>(ceil_div(p.lookup.hidden, 32 * kCodesAtOnce), 65535);
+  const Grid grid = {grid_of(ceil_div(p.lookup.rows, 8 * kRowsOfWarp))[0], static_cast<std::uint32_t>(parts),
+                     1};
+  const char* variant = dy.byte_offset() % 16 == 0 ? "_packs" : "_any";
+  call.launch(call.dispatch.kernel + variant, grid, {32, 8, 1}, gpu_params(p),
+              {dy, segments.places(), *segments.begins, segments.full_sums(), codes, dscales, dbiases});
+}
+
+MIXTAPE_GPU_LAUNCHERS("quantized_embedding_forward_f32_", forward);
+MIXTAPE_GPU_LAUNCHERS("quantized_embedding_forward_bf16_", forward);
+MIXTAPE_GPU_LAUNCHERS("quantized_embedding_backward_f32_", backward);
+MIXTAPE_GPU_LAUNCHERS("quantized_embedding_backward_bf16_", backward);
+
+}  // namespace
+}  // namespace mixtape::gpu
