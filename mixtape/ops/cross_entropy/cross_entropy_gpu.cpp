@@ -1,5 +1,5 @@
 #include "mixtape/ops/cross_entropy/cross_entropy_params.h"
-#include "mixtape/ops/cross_entropy/logits_gpu_launch.h"
+#include "mixtape/ops/cross_entropy/logits_rows_gpu.h"
 
 namespace mixtape::gpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "mixtape/ops/cross_entropy/logits_gpu_launch.h"
+#include "mixtape/ops/cross_entropy/logits_rows_gpu.h"
 #include "mixtape/ops/kl_div/kl_div_params.h"
 
 namespace mixtape::gpu {
