@@ -1,5 +1,6 @@
 #include "mixtape/backend/gpu/sort.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "mixtape/backend/gpu/sort_params.h"
@@ -23,7 +24,7 @@ SortedKeys sort_keys(const Call& call, const Argument& keys, std::int64_t count,
   const std::int64_t digits = std::int64_t{1} << p.bits;
   const auto counts = words(digits * p.tiles), totals = words(digits);
   const Argument errors = call.index_errors(limit, keys_are_signed);
-  const Grid tiles = grid_of(p.tiles), block = {kSortThreads, 1, 1};
+  const Grid tiles = grid_of(p.tiles), block = {static_cast<std::uint32_t>(threads), 1, 1};
   SortedKeys from, to;
   for (int pass = 0; pass < passes; ++pass, p.shift += p.bits, p.is_first = 0) {
     const Argument in = pass == 0 ? keys : Argument(*from.keys);

@@ -7,7 +7,7 @@ namespace mixtape {
 
 constexpr int kDigits = 1 << kSortBits;
 constexpr int kSortWarps = kSortThreads / kLanes;
-constexpr int kRounds = kSortTile / kSortThreads;
+constexpr int kRounds = kSortRounds;
 
 MIXTAPE_DEVICE std::uint32_t key_at(const SortParams& p, Global<const std::uint32_t> keys, std::int64_t i) {
   const std::uint32_t bits = keys[i];
@@ -24,19 +24,19 @@ MIXTAPE_KERNEL(sort_count, kSortThreads, SortParams p, Global<const std::uint32_
                Global<std::uint32_t> counts, Global<std::uint64_t> errors) {
   MIXTAPE_SHARED(std::uint32_t, found, kDigits);
   const int digits = 1 << p.bits;
-  for (int d = thread_x(); d < digits; d += kSortThreads) found[d] = 0;
+  for (int d = thread_x(); d < digits; d += threads_x()) found[d] = 0;
   barrier();
-  const std::int64_t first = static_cast<std::int64_t>(block_x()) * kSortTile + thread_x();
+  const std::int64_t first = static_cast<std::int64_t>(block_x()) * kRounds * threads_x() + thread_x();
   MIXTAPE_UNROLL
   for (int round = 0; round < kRounds; ++round) {
-    const std::int64_t i = first + round * kSortThreads;
+    const std::int64_t i = first + round * threads_x();
     if (i >= p.count) break;
     const std::uint32_t key = key_at(p, keys, i);
     if (p.is_first != 0 && key == static_cast<std::uint32_t>(p.limit)) report_index(errors, i, keys[i]);
     atomic_add(found + digit_of(p, key), 1u);
   }
   barrier();
-  for (int d = thread_x(); d < digits; d += kSortThreads) counts[d * p.tiles + block_x()] = found[d];
+  for (int d = thread_x(); d < digits; d += threads_x()) counts[d * p.tiles + block_x()] = found[d];
 }
 
 // A digit per block: its counts become how many keys of that digit the tiles before hold.
@@ -74,12 +74,12 @@ MIXTAPE_KERNEL(sort_scatter, kSortThreads, SortParams p, Global<const std::uint3
                Global<std::uint32_t> out_places) {
   MIXTAPE_SHARED(std::uint32_t, ranks, kSortWarps * kDigits);
   MIXTAPE_SHARED(std::uint32_t, scratch, kLanes);
-  const int digits = 1 << p.bits;
-  for (int d = thread_x(); d < kSortWarps * digits; d += kSortThreads) ranks[d] = 0;
+  const int digits = 1 << p.bits, warps = threads_x() / kLanes;
+  for (int d = thread_x(); d < warps * digits; d += threads_x()) ranks[d] = 0;
   barrier();
   const Shared<std::uint32_t> mine = ranks + warp() * digits;
   const std::int64_t first =
-      static_cast<std::int64_t>(block_x()) * kSortTile + warp() * kRounds * kLanes + lane();
+      (static_cast<std::int64_t>(block_x()) * threads_x() + warp() * kLanes) * kRounds + lane();
   std::uint32_t key[kRounds], rank[kRounds];
   MIXTAPE_UNROLL
   for (int round = 0; round < kRounds; ++round) {
@@ -99,13 +99,14 @@ MIXTAPE_KERNEL(sort_scatter, kSortThreads, SortParams p, Global<const std::uint3
     lane_barrier();
   }
   barrier();
-  const int d = thread_x();
-  std::uint32_t all;
-  std::uint32_t before =
-      threads_before(d < digits ? static_cast<std::uint32_t>(totals[d]) : 0u, scratch, all);
-  if (d < digits) {
+  std::uint32_t smaller = 0, all;  // keys of smaller digits
+  for (int first_digit = 0; first_digit < digits; first_digit += threads_x(), smaller += all) {
+    const int d = first_digit + thread_x();
+    const std::uint32_t total = d < digits ? static_cast<std::uint32_t>(totals[d]) : 0u;
+    std::uint32_t before = smaller + threads_before(total, scratch, all);
+    if (d >= digits) continue;
     before += counts[d * p.tiles + block_x()];
-    for (int w = 0; w < kSortWarps; ++w) {
+    for (int w = 0; w < warps; ++w) {
       const std::uint32_t here = ranks[w * digits + d];
       ranks[w * digits + d] = before;
       before += here;

@@ -4,9 +4,9 @@
 
 namespace mixtape {
 
-inline constexpr int kSortThreads = 512;
-inline constexpr int kSortTile = 4 * kSortThreads;  // keys of a block
-inline constexpr int kSortBits = 9;                 // a pass tells at most 2^9 digits apart
+inline constexpr int kSortThreads = 512;  // of a block, at most
+inline constexpr int kSortRounds = 4;     // keys of a thread: a block's are a tile
+inline constexpr int kSortBits = 9;       // a pass tells at most 2^9 digits apart
 
 struct SortParams {
   std::int64_t count;  // of keys

@@ -19,7 +19,7 @@ MIXTAPE_DEVICE void moe_combine_forward(const MoeCombineParams& p, Global<const 
   for (int n = 0; n < N; ++n) sum[n] = 0.0f;
   for (std::int64_t first = 0; first < p.k; first += kRows) {
     Pack<T, N> rows[kRows];
-    std::int64_t place[kRows];
+    std::uint32_t place[kRows];
     float weight[kRows];
     bool is_there[kRows];
     MIXTAPE_UNROLL
@@ -33,7 +33,7 @@ MIXTAPE_DEVICE void moe_combine_forward(const MoeCombineParams& p, Global<const 
     for (int r = 0; r < kRows; ++r) {
       if (is_there[r]) rows[r] = load_pack<N>(x + (place[r] * p.cols + c));
       if (is_inside && c == 0 && first + r < p.k && place[r] >= slots)
-        report_index(errors, token * p.k + first + r, static_cast<std::uint32_t>(place[r]));
+        report_index(errors, token * p.k + first + r, place[r]);
     }
     lane_barrier();
     MIXTAPE_UNROLL
