@@ -95,9 +95,13 @@ TEST(Layout, RepeatMatchesOracle) {
 
 // Query head h uses kv head h / times.
 TEST(Layout, RepeatKeepsCopiesTogether) {
-  Tape tape(Device::cpu());
-  const Var x = tape.constant(Buffer::from(tape.device(), {2, 1}, Floats{1, 2}));
-  EXPECT_EQ(repeat(x, 0, 2).value().to_vector<float>(), (Floats{1, 1, 2, 2}));
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.constant(Buffer::from(device, {2, 1}, Floats{1, 2}));
+    const Var y = repeat(x, 0, 2);
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(y.value().to_vector<float>(), (Floats{1, 1, 2, 2}));
+  }
 }
 
 Doubles oracle_concat(const std::vector<Doubles>& parts, const std::vector<std::int64_t>& sizes,
@@ -155,16 +159,20 @@ TEST(Layout, C5_ConcatOffsetsAdvancePastInputsWithoutGradient) {
       Floats dy(12);
       std::iota(dy.begin(), dy.end(), 0.0f);
       tape.backward(y, Buffer::from(device, y.shape(), dy));
+      tape.encoder().commit_and_wait();
       EXPECT_EQ(b.grad().to_vector<float>(), axis == 0 ? (Floats{4, 5, 6, 7}) : (Floats{2, 3, 8, 9}));
     }
   }
 }
 
 TEST(Layout, OneVarTwiceInAConcat) {
-  Tape tape(Device::cpu());
-  const Var x = tape.parameter(tape.device().alloc(DType::f32, {1, 2}));
-  tape.backward(concat({x, x}, 1), Buffer::from(tape.device(), {1, 4}, Floats{1, 2, 10, 20}));
-  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{11, 22}));
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::f32, {1, 2}));
+    tape.backward(concat({x, x}, 1), Buffer::from(device, {1, 4}, Floats{1, 2, 10, 20}));
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(x.grad().to_vector<float>(), (Floats{11, 22}));
+  }
 }
 
 // The upstream gradient of a slice reaches one part; two slices add up.
@@ -175,6 +183,7 @@ TEST(Layout, F2_SlicesOfOneInput) {
     const testing::Poison poison(device);
     const Var y = concat({slice(x, 1, 2, 4), slice(x, 1, 1, 3)}, 1);
     tape.backward(y, Buffer::from(device, {2, 4}, Floats{1, 2, 3, 4, 5, 6, 7, 8}));
+    tape.encoder().commit_and_wait();
     EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 3, 5, 2, 0, 7, 13, 6}));
   }
 }
@@ -204,15 +213,18 @@ TEST(Layout, EveryDtypeMoves) {
 }
 
 TEST(Layout, EmptyParts) {
-  Tape tape(Device::cpu());
-  const Var x = tape.parameter(tape.device().alloc(DType::f32, {2, 3}));
-  const testing::Poison poison(tape.device());
-  const Var none = slice(x, 1, 1, 1);
-  EXPECT_EQ(none.shape(), (Shape{2, 0}));
-  EXPECT_EQ(transpose(none).shape(), (Shape{0, 2}));
-  EXPECT_EQ(repeat(none, 0, 3).shape(), (Shape{6, 0}));
-  tape.backward(concat({none, x}, 1), Buffer::from(tape.device(), {2, 3}, Floats{1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{1, 2, 3, 4, 5, 6}));
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::f32, {2, 3}));
+    const testing::Poison poison(device);
+    const Var none = slice(x, 1, 1, 1);
+    EXPECT_EQ(none.shape(), (Shape{2, 0}));
+    EXPECT_EQ(transpose(none).shape(), (Shape{0, 2}));
+    EXPECT_EQ(repeat(none, 0, 3).shape(), (Shape{6, 0}));
+    tape.backward(concat({none, x}, 1), Buffer::from(device, {2, 3}, Floats{1, 2, 3, 4, 5, 6}));
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(x.grad().to_vector<float>(), (Floats{1, 2, 3, 4, 5, 6}));
+  }
 }
 
 TEST(Layout, C9_InvalidAxis) {

@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <numeric>
+
+#include "mixtape/backend/gpu/rows.h"
+#include "mixtape/ops/layout/layout_gpu_params.h"
+
+namespace mixtape::gpu {
+namespace {
+
+std::int64_t element_bytes(const Call& call) { return static_cast<std::int64_t>(size_of(call.dtype(0))); }
+
+// The most elements that can be moved at once, if all counts and strides in `common` (their greatest common
+// divisor, in elements) are whole units; and the kernel for it.
+struct Units {
+  std::int64_t elements;
+  std::string kernel;
+};
+
+Units units(const Call& call, const std::string& stem, std::int64_t common) {
+  const std::int64_t bytes = element_bytes(call);
+  const auto offsets = static_cast<std::int64_t>(call.read(0).byte_offset() | call.write(0).byte_offset());
+  const std::int64_t unit = std::gcd(std::gcd(common * bytes, offsets), 16);
+  if (call.dispatch.kernel.find("_add_") != std::string::npos) {
+    const std::string name = str(stem, "add_", call.write(0).dtype());
+    return unit == 16 ? Units{16 / bytes, name + "_packs"} : Units{1, name};
+  }
+  const std::int64_t moved = unit == 8 ? 4 : unit;
+  return {moved / bytes, str(stem, moved, "_bytes")};
+}
+
+Grid grid_for_units(std::int64_t count) { return grid_for(count, kLayoutUnits); }
+
+void runs(const Call& call) {
+  auto p = call.params<RunsParams>();
+  if (p.from_stride == p.length && p.to_stride == p.length) {
+    p.length *= p.count;
+    p.count = 1;
+  }
+  if (p.count == 1) p.from_stride = p.to_stride = 0;
+  std::int64_t common = 0;
+  for (const std::int64_t n : {p.length, p.from_offset, p.from_stride, p.to_offset, p.to_stride})
+    common = std::gcd(common, n);
+  const Units u = units(call, "layout_runs_", common);
+  for (std::int64_t* n : {&p.length, &p.from_offset, &p.from_stride, &p.to_offset, &p.to_stride})
+    *n /= u.elements;
+  call.launch(u.kernel, grid_for_units(p.count * p.length), kBlock256, p, {call.read(0), call.write(0)});
+}
+
+// The last axis stays the last: whole units move.
+void permute_units(const Call& call, PermuteParams p) {
+  const std::int64_t last = p.rank - 1;
+  std::int64_t common = p.dims[last], count = 1;
+  for (std::int64_t a = 0; a < last; ++a) common = std::gcd(common, p.strides[a]);
+  const Units u = units(call, "permute_", common);
+  p.dims[last] /= u.elements;
+  for (std::int64_t a = 0; a < last; ++a) p.strides[a] /= u.elements;
+  for (std::int64_t a = 0; a < p.rank; ++a) count *= p.dims[a];
+  call.launch(u.kernel, grid_for_units(count), kBlock256, p, {call.read(0), call.write(0)});
+}
+
+// Axis q is x's last: it and y's last turn over.
+TurnParams turn_params(const PermuteParams& p, std::int64_t q, std::int64_t bytes) {
+  const std::int64_t last = p.rank - 1, tile = turn_tile(static_cast<int>(bytes));
+  TurnParams t{};
+  t.rows = p.dims[q];
+  t.cols = p.dims[last];
+  t.x_stride = p.strides[last];
+  t.row_tiles = ceil_div(t.rows, tile);
+  t.col_tiles = ceil_div(t.cols, tile);
+  std::int64_t y_stride = t.cols;
+  for (std::int64_t a = last - 1; a >= 0; --a) {
+    if (a == q) {
+      t.y_stride = y_stride;
+    } else {
+      t.dims[t.rank] = p.dims[a];
+      t.x_strides[t.rank] = p.strides[a];
+      t.y_strides[t.rank++] = y_stride;
+    }
+    y_stride *= p.dims[a];
+  }
+  return t;
+}
+
+void permute(const Call& call) {
+  const auto& p = call.params<PermuteParams>();
+  const std::int64_t q = std::find(p.strides, p.strides + p.rank, 1) - p.strides;
+  if (q == p.rank - 1) return permute_units(call, p);
+  const TurnParams t = turn_params(p, q, element_bytes(call));
+  std::int64_t tiles = t.row_tiles * t.col_tiles;
+  for (std::int64_t a = 0; a < t.rank; ++a) tiles *= t.dims[a];
+  const std::string kind = call.dispatch.kernel.substr(std::string("permute_").size());
+  call.launch("permute_turn_" + kind, grid_of(tiles), {32, 8, 1}, t, {call.read(0), call.write(0)});
+}
+
+void repeat_backward(const Call& call) {
+  const auto& p = call.params<RepeatParams>();
+  const std::int64_t bytes = element_bytes(call);
+  const bool is_packed = p.cols * bytes % 16 == 0 && call.read(0).byte_offset() % 16 == 0 &&
+                         call.write(0).byte_offset() % 16 == 0;
+  call.launch(call.dispatch.kernel + (is_packed ? "_packs" : "_ones"),
+              grid_for(p.rows * p.cols, is_packed ? 16 / bytes : 1), kBlock256, p,
+              {call.read(0), call.write(0)});
+}
+
+#define MOVES(PREFIX, LAUNCHER)                     \
+  MIXTAPE_GPU_LAUNCHER(PREFIX "1_bytes", LAUNCHER); \
+  MIXTAPE_GPU_LAUNCHER(PREFIX "2_bytes", LAUNCHER); \
+  MIXTAPE_GPU_LAUNCHER(PREFIX "4_bytes", LAUNCHER); \
+  MIXTAPE_GPU_LAUNCHERS(PREFIX "add_", LAUNCHER)
+MOVES("layout_runs_", runs);
+MOVES("permute_", permute);
+MIXTAPE_GPU_LAUNCHERS("repeat_backward_", repeat_backward);
+
+}  // namespace
+}  // namespace mixtape::gpu
