@@ -14,9 +14,10 @@ SortedKeys sort_keys(const Call& call, const Argument& keys, std::int64_t count,
   };
   const auto all_bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(limit)));
   const int passes = static_cast<int>(ceil_div(all_bits, kSortBits));
+  const std::int64_t threads = std::min<std::int64_t>(ceil_div(count, 32 * kSortRounds) * 32, kSortThreads);
   SortParams p{count,
                limit,
-               ceil_div(count, kSortTile),
+               ceil_div(count, threads * kSortRounds),
                0,
                static_cast<int>(ceil_div(all_bits, passes)),
                1,
