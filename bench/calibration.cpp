@@ -105,7 +105,7 @@ double onednn_bf16_rate() {
   stream st(eng);
   const memory::desc d({n, n}, memory::data_type::bf16, memory::format_tag::ab);
   memory a(d, eng), b(d, eng), c(d, eng);
-  matmul product(matmul::primitive_desc(matmul::desc(d, d, d), eng));
+  dnnl::matmul product(dnnl::matmul::primitive_desc(dnnl::matmul::desc(d, d, d), eng));
   double best = 0.0;
   for (int i = 0; i < 30; ++i) {
     const auto start = std::chrono::steady_clock::now();
