@@ -140,25 +140,33 @@ TEST(Reduce, MaskedRowsAreIgnoredWhateverTheirLoss) {
 }
 
 TEST(Reduce, EmptyBatch) {
-  Tape tape(Device::cpu());
-  const Var x = tape.parameter(tape.device().alloc(DType::f32, {0, 4}));
-  const testing::Poison poison(tape.device());
-  EXPECT_EQ(row_sum(x).shape(), (Shape{0}));
-  for (const Var& y : {sum(x), mean(x)}) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::f32, {0, 4}));
+    const testing::Poison poison(device);
+    EXPECT_EQ(row_sum(x).shape(), (Shape{0}));
+    for (const Var& y : {sum(x), mean(x)}) {
+      tape.encoder().commit_and_wait();
+      EXPECT_EQ(y.value().to_vector<float>(), std::vector<float>{0.0f});
+      tape.backward(y);
+      EXPECT_EQ(x.grad().shape(), (Shape{0, 4}));
+    }
+    const Var none = tape.parameter(device.alloc(DType::f32, {0}));
+    const Var y = masked_mean(none, tape.constant(none.value()));
+    tape.encoder().commit_and_wait();
     EXPECT_EQ(y.value().to_vector<float>(), std::vector<float>{0.0f});
-    tape.backward(y);
-    EXPECT_EQ(x.grad().shape(), (Shape{0, 4}));
   }
-  const Var none = tape.parameter(tape.device().alloc(DType::f32, {0}));
-  EXPECT_EQ(masked_mean(none, tape.constant(none.value())).value().to_vector<float>(),
-            std::vector<float>{0.0f});
 }
 
 TEST(Reduce, RowOfRankOneGivesOneElement) {
-  Tape tape(Device::cpu());
-  const Var x = tape.constant(Buffer::from(tape.device(), {3}, std::vector<float>{1.0f, 2.0f, 6.0f}));
-  EXPECT_EQ(row_mean(x).shape(), (Shape{1}));
-  EXPECT_EQ(row_mean(x).value().to_vector<float>(), std::vector<float>{3.0f});
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.constant(Buffer::from(device, {3}, std::vector<float>{1.0f, 2.0f, 6.0f}));
+    const Var y = row_mean(x);
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(y.shape(), (Shape{1}));
+    EXPECT_EQ(y.value().to_vector<float>(), std::vector<float>{3.0f});
+  }
 }
 
 TEST(Reduce, RefusesBadArguments) {
