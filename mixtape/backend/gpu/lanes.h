@@ -44,8 +44,10 @@ MIXTAPE_DEVICE void zero_row(Global<T> row, std::int64_t cols) {
     Pack<T, kPack> zeros;
     MIXTAPE_UNROLL
     for (int i = 0; i < kPack; ++i) zeros.v[i] = from_f32<T>(0.0f);
+    MIXTAPE_ROLLED
     for (std::int64_t c = lane() * kPack; c < cols; c += kLanes * kPack) store_pack(row + c, zeros);
   } else {
+    MIXTAPE_ROLLED
     for (std::int64_t c = lane(); c < cols; c += kLanes) row[c] = from_f32<T>(0.0f);
   }
 }

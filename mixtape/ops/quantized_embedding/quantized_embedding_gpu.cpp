@@ -15,10 +15,16 @@ QuantizedRowsParams gpu_params(const QuantizedEmbeddingParams& p) {
           p.accumulate_biases};
 }
 
+// Blocks in y for rows of which a warp takes `columns` at a time; more than 65535 are walked.
+std::uint32_t row_parts(std::int64_t hidden, std::int64_t columns) {
+  return static_cast<std::uint32_t>(std::min<std::int64_t>(ceil_div(hidden, columns), 65535));
+}
+
 void forward(const Call& call) {
   const auto& p = call.params<QuantizedEmbeddingParams>();
-  call.launch(str(call.dispatch.kernel, "_", p.affine.bits),
-              grid_for(p.lookup.count * p.lookup.hidden, 4 * kCodesAtOnce), kBlock256, gpu_params(p),
+  const Grid grid = {grid_of(ceil_div(p.lookup.count, 8))[0],
+                     row_parts(p.lookup.hidden, 4 * 32 * kCodesAtOnce), 1};
+  call.launch(str(call.dispatch.kernel, "_", p.affine.bits), grid, {32, 8, 1}, gpu_params(p),
               {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0),
                call.index_errors(p.lookup.rows, p.lookup.ids_are_signed != 0)});
 }
@@ -29,9 +35,8 @@ void backward(const Call& call) {
   const Segments segments = group_rows(call, ids, dy, p.lookup);
   const Argument dscales = p.wants_scales != 0 ? Argument(call.write(0)) : Argument();
   const Argument dbiases = p.wants_biases != 0 ? Argument(call.write(p.wants_scales)) : Argument();
-  const std::int64_t parts = std::min<std::int64_t>(ceil_div(p.lookup.hidden, 32 * kCodesAtOnce), 65535);
-  const Grid grid = {grid_of(ceil_div(p.lookup.rows, 8 * kRowsOfWarp))[0], static_cast<std::uint32_t>(parts),
-                     1};
+  const Grid grid = {grid_of(ceil_div(p.lookup.rows, 8 * kRowsOfWarp))[0],
+                     row_parts(p.lookup.hidden, 32 * kCodesAtOnce), 1};
   const char* variant = dy.byte_offset() % 16 == 0 ? "_packs" : "_any";
   call.launch(call.dispatch.kernel + variant, grid, {32, 8, 1}, gpu_params(p),
               {dy, segments.places(), *segments.begins, segments.full_sums(), codes, dscales, dbiases});

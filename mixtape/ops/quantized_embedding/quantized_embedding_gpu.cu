@@ -12,43 +12,47 @@ MIXTAPE_DEVICE void store_eight(Global<T> to, const Pack<T, kCodesAtOnce>& out) 
   for (int i = 0; i < kCodesAtOnce; ++i) to[i] = out.v[i];
 }
 
-// Eight columns of a row per thread, four times: all codes, scales and biases are on their way before the
-// first is used.
+// A row per warp, eight columns per lane and four times that at a time: all codes, scales and biases are on
+// their way before the first is used. block_y shares out a long row.
 template <class T, class S, int Bits>
 MIXTAPE_DEVICE void quantized_embedding_forward(const QuantizedRowsParams& p,
                                                 Global<const std::uint32_t> words, Global<const S> scales,
                                                 Global<const S> biases, Global<const std::uint32_t> ids,
                                                 Global<T> y, Global<std::uint64_t> errors) {
   constexpr int kTurns = 4;
-  const std::int64_t first = static_cast<std::int64_t>(block_x()) * kTurns * threads_x() + thread_x();
-  const std::int64_t of_row = p.lookup.hidden / kCodesAtOnce, chunks = p.lookup.count * of_row;
-  std::uint64_t codes[kTurns] = {};
-  float scale[kTurns] = {}, bias[kTurns] = {};
-  MIXTAPE_UNROLL
-  for (int t = 0; t < kTurns; ++t) {
-    const std::int64_t i = first + t * threads_x();
-    if (i >= chunks) break;
-    const std::int64_t b = divide(i, of_row), column = i - b * of_row;
-    const std::uint32_t bits = ids[b];
-    const std::int64_t id = index_value(bits, p.lookup.ids_are_signed != 0);
-    if (id < 0 || id >= p.lookup.rows) {
-      if (column == 0) report_index(errors, b, bits);
-      continue;
-    }
-    const std::int64_t chunk = id * of_row + column;
-    codes[t] = load_codes(words, chunk, Bits);
-    scale[t] = to_f32(scales[chunk >> p.group_shift]);
-    bias[t] = to_f32(biases[chunk >> p.group_shift]);
+  const std::int64_t b = row_index();
+  if (b >= p.lookup.count) return;
+  const std::uint32_t bits = ids[b];
+  const std::int64_t id = index_value(bits, p.lookup.ids_are_signed != 0);
+  const Global<T> row = y + row_offset(b, p.lookup.hidden);
+  if (id < 0 || id >= p.lookup.rows) {
+    if (block_y() > 0) return;
+    if (lane() == 0) report_index(errors, b, bits);
+    return zero_row(row, p.lookup.hidden);
   }
-  MIXTAPE_UNROLL
-  for (int t = 0; t < kTurns; ++t) {
-    const std::int64_t i = first + t * threads_x();
-    if (i >= chunks) break;
-    Pack<T, kCodesAtOnce> out;
+  const std::int64_t chunks = p.lookup.hidden / kCodesAtOnce;
+  for (std::int64_t c0 = block_y() * kTurns * kLanes; c0 < chunks; c0 += blocks_y() * kTurns * kLanes) {
+    std::uint64_t codes[kTurns];
+    S scale[kTurns], bias[kTurns];
     MIXTAPE_UNROLL
-    for (int c = 0; c < kCodesAtOnce; ++c)
-      out.v[c] = from_f32<T>(fma_f32(code_at(codes[t], c, Bits), scale[t], bias[t]));
-    store_eight(y + i * kCodesAtOnce, out);
+    for (int t = 0; t < kTurns; ++t) {
+      const std::int64_t c = c0 + t * kLanes + lane(), chunk = id * chunks + c;
+      if (c >= chunks) continue;
+      codes[t] = load_codes(words, chunk, Bits);
+      scale[t] = scales[chunk >> p.group_shift];
+      bias[t] = biases[chunk >> p.group_shift];
+    }
+    lane_barrier();
+    MIXTAPE_UNROLL
+    for (int t = 0; t < kTurns; ++t) {
+      const std::int64_t c = c0 + t * kLanes + lane();
+      if (c >= chunks) continue;
+      Pack<T, kCodesAtOnce> out;
+      MIXTAPE_UNROLL
+      for (int i = 0; i < kCodesAtOnce; ++i)
+        out.v[i] = from_f32<T>(fma_f32(code_at(codes[t], i, Bits), to_f32(scale[t]), to_f32(bias[t])));
+      store_eight(row + c * kCodesAtOnce, out);
+    }
   }
 }
 #define FORWARD(BITS, T, S)                                                                         \
