@@ -96,6 +96,36 @@ TEST(QuantizedEmbedding, SameBitsAsTheComposition) {
   }
 }
 
+// y and dy that begin beside a pack; y is the CPU's, byte for byte.
+TEST(QuantizedEmbedding, SameBitsInUnalignedViews) {
+  const AffineParams params{4, 32};
+  const std::int64_t rows = 6, hidden = 288, count = 400;
+  const auto run = [&](const Device& device, std::int64_t offset) {
+    const auto view = [&](DType dtype, std::uint64_t seed) {
+      const std::int64_t n = count * hidden;
+      const Buffer whole = upload(device, testing::random_tensor(dtype, {offset + n}, seed));
+      return whole.slice(offset, offset + n).reshape({count, hidden});
+    };
+    const Buffer ids = upload(device, testing::random_indices({count}, 4, rows));
+    const Buffer codes = upload(device, random_words(rows, hidden, params));
+    const Buffer scales = upload(device, testing::random_tensor(DType::f32, {rows, hidden / 32}, 2));
+    const Buffer dy = view(DType::bf16, 5), y = view(DType::bf16, 6);
+    dy.write_bytes(
+        testing::download_bytes(upload(device, testing::random_tensor(DType::bf16, dy.shape(), 7))).data());
+    const Buffer dscales = device.alloc(DType::f32, scales.shape());
+    CommandEncoder encoder(device);
+    quantized_embedding_forward(encoder, codes, scales, scales, ids, y, params);
+    quantized_embedding_backward(encoder, codes, ids, dy, {dscales, Accumulate::no}, {}, params);
+    encoder.commit_and_wait();
+    return std::vector<std::vector<std::byte>>{testing::download_bytes(y), testing::download_bytes(dscales)};
+  };
+  for (const Device& device : testing::test_devices()) {
+    const auto aligned = run(device, 0);
+    EXPECT_TRUE(aligned == run(device, 1)) << device.name();
+    EXPECT_TRUE(aligned[0] == run(Device::cpu(), 0)[0]) << device.name();
+  }
+}
+
 TEST(QuantizedEmbedding, AccumulateLeavesOtherRowsAlone) {
   for (const Device& device : testing::test_devices()) {
     const AffineParams params{8, 32};
