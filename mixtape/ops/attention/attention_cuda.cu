@@ -126,23 +126,21 @@ MIXTAPE_DEVICE float max_of_4(float v) {
   return larger(v, lane_xor(v, 2));
 }
 
-// Scores that query rows do not see become -inf.
-template <int MTiles, int Keys>
-MIXTAPE_DEVICE void hide_keys(const AttentionParams& p, int length, int first_query, int first_key,
-                              float (&scores)[MTiles][Keys / 8][4]) {
+// Scores outside of each row's range of columns become -inf; column 0 of the tile is `first`.
+template <int MTiles, int Cols, class RangeOf>
+MIXTAPE_DEVICE void hide_scores(int first_row, int first, const RangeOf& range_of,
+                                float (&scores)[MTiles][Cols / 8][4]) {
   MIXTAPE_UNROLL
   for (int m = 0; m < MTiles; ++m) {
     MIXTAPE_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int row = first_query + m * 16 + half * 8 + lane() / 4;
-      const AttentionRange seen = keys_seen(p, length, row, row + 1);
+      const AttentionRange range = range_of(first_row + m * 16 + half * 8 + lane() / 4);
       MIXTAPE_UNROLL
-      for (int j = 0; j < Keys / 8; ++j) {
+      for (int j = 0; j < Cols / 8; ++j) {
         MIXTAPE_UNROLL
         for (int e = 0; e < 2; ++e) {
-          const int key = first_key + j * 8 + lane() % 4 * 2 + e;
-          float& s = scores[m][j][half * 2 + e];
-          if (key < seen.begin || key >= seen.end) s = float_of(0xff800000u);
+          const int col = first + j * 8 + lane() % 4 * 2 + e;
+          if (col < range.begin || col >= range.end) scores[m][j][half * 2 + e] = float_of(0xff800000u);
         }
       }
     }
@@ -252,7 +250,8 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
     const int row = hidden(first_row);
     const AttentionRange by_all = rows_see(p, length, row, row + MTiles * 16).all;
     if (first < by_all.begin || first + Keys > by_all.end)
-      hide_keys<MTiles, Keys>(p, length, row, first, scores);
+      hide_scores<MTiles, Keys>(
+          row, first, [&](int i) { return keys_seen(p, length, i, i + 1); }, scores);
     Packed<MTiles, Keys> weights;
     softmax_step<D, MTiles, Keys>(p.scale * kLog2E, scores, weights, max, sum, out);
     multiply_weights<D, MTiles, Keys>(weights, values, out);
@@ -290,5 +289,236 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
 FORWARD_TENSOR(64, 64, 2, 128, 2)
 FORWARD_TENSOR(128, 48, 2, 128, 2)
 FORWARD_TENSOR(256, 64, 1, 256, 1)
+
+// exp(score - lse): the exponent's base-2 offset of a row. A row that sees nothing has no scores but -inf.
+MIXTAPE_DEVICE float base_of(float lse) { return lse == float_of(0xff800000u) ? 0.0f : lse * kLog2E; }
+
+struct TensorReads {
+  Global<const bf16> q, k, v, dy;
+  Global<const float> lse, delta;
+};
+
+// A block per 128 queries of a head, 16 a warp, over the keys that they see.
+template <int D, int Keys, int Threads>
+MIXTAPE_DEVICE void attention_dq_tensor(const AttentionParams& p, const TensorReads& in,
+                                        Global<const std::int32_t> lengths, Global<bf16> dq,
+                                        Global<std::uint64_t> errors, Shared<bf16> memory) {
+  const auto block_tile = [&] { return tensor_tile(p.batch, p.q_heads, p.q_len, kQueries, true); };
+  const Shared<bf16> queries = memory, gradients = memory + kQueries * D, stages = memory + 2 * kQueries * D;
+  const TensorTile tile = block_tile();
+  const int length = attention_length(p, lengths, tile.batch, errors);
+  const int first_row = tile.first + warp() * 16;
+  const AttentionRange all = rows_see(p, length, tile.first, tile.first + kQueries).any;
+  const std::int64_t at =
+      row_at(tile.batch, p.k_len, p.kv_heads, tile.head / (p.q_heads / p.kv_heads), p.head_dim, 0);
+  const auto copy_keys = [&](int first, int stage) {
+    if (first < all.end) {
+      TensorRows rows{in.k + at, static_cast<int>(p.kv_heads * p.head_dim), static_cast<int>(p.k_len) - first,
+                      static_cast<int>(p.head_dim)};
+      const std::int64_t skip = static_cast<std::int64_t>(first) * rows.step;
+      rows.p = in.k + (at + skip);
+      copy_rows<D, Keys, Threads>(rows, stages + stage * 2 * Keys * D);
+      rows.p = in.v + (at + skip);
+      copy_rows<D, Keys, Threads>(rows, stages + (stage * 2 + 1) * Keys * D);
+    }
+    commit_copies();
+  };
+  copy_rows<D, kQueries, Threads>(query_rows(p, in.q, tile.batch, tile.head, tile.first), queries);
+  copy_rows<D, kQueries, Threads>(query_rows(p, in.dy, tile.batch, tile.head, tile.first), gradients);
+  copy_keys(all.begin, 0);
+  float base[2], delta[2], out[1][D / 8][4] = {};
+  MIXTAPE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + half * 8 + lane() / 4;
+    const std::int64_t row_index = (tile.batch * p.q_heads + tile.head) * p.q_len + row;
+    base[half] = row < p.q_len ? base_of(in.lse[row_index]) : 0.0f;
+    delta[half] = row < p.q_len ? static_cast<float>(in.delta[row_index]) : 0.0f;
+  }
+  const float unit = p.scale * kLog2E;
+  int stage = 0;
+  for (int first = all.begin; first < all.end; first += Keys, stage ^= 1) {
+    wait_copies<0>();
+    barrier();
+    copy_keys(first + Keys, stage ^ 1);
+    const RowsSee mine = rows_see(p, length, first_row, first_row + 16);
+    if (first >= mine.any.end || first + Keys <= mine.any.begin) continue;
+    const Shared<bf16> keys = stages + stage * 2 * Keys * D, values = keys + Keys * D;
+    float scores[1][Keys / 8][4] = {}, dp[1][Keys / 8][4] = {};
+    multiply_rows<D, 1, Keys>(queries, warp() * 16, keys, scores);
+    if (first < mine.all.begin || first + Keys > mine.all.end)
+      hide_scores<1, Keys>(
+          first_row, first, [&](int i) { return keys_seen(p, length, i, i + 1); }, scores);
+    multiply_rows<D, 1, Keys>(gradients, warp() * 16, values, dp);
+    Packed<1, Keys> weights;
+    MIXTAPE_UNROLL
+    for (int j = 0; j < Keys / 8; ++j) {
+      MIXTAPE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float ds[2];
+        MIXTAPE_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          ds[e] = exp2_fast(fma_f32(scores[0][j][half * 2 + e], unit, -base[half])) *
+                  (dp[0][j][half * 2 + e] - delta[half]);
+        }
+        weights[0][j][half] = pack_bf16(ds[0], ds[1]);
+      }
+    }
+    multiply_weights<D, 1, Keys>(weights, keys, out);
+  }
+  wait_copies<0>();
+  const TensorTile mine = block_tile();
+  const float factors[1][2] = {{p.scale, p.scale}};
+  store_rows<D, 1>(out, factors, dq + row_at(mine.batch, p.q_len, p.q_heads, mine.head, p.head_dim, 0),
+                   p.q_heads * p.head_dim, first_row, static_cast<int>(p.q_len), static_cast<int>(p.head_dim),
+                   (p.accumulate & 1) != 0);
+}
+
+// A block per 128 keys, 16 a warp, over the query heads of the group and the queries that see them. Scores
+// lie with keys as rows, so that the weights are left operands as they come.
+template <int D, int Queries, int Threads, bool WantsKeys, bool WantsValues>
+MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorReads& in,
+                                         Global<const std::int32_t> lengths, Global<bf16> dk, Global<bf16> dv,
+                                         Global<std::uint64_t> errors, Shared<bf16> memory,
+                                         Shared<float> row_values) {
+  constexpr int kRows = Threads / 2;
+  const auto block_tile = [&] { return tensor_tile(p.batch, p.kv_heads, p.k_len, kRows, false); };
+  const Shared<bf16> keys = memory, values = memory + kRows * D, stages = memory + 2 * kRows * D;
+  const TensorTile tile = block_tile();
+  const int length = attention_length(p, lengths, tile.batch, errors);
+  const int first_row = tile.first + warp() * 16, group = static_cast<int>(p.q_heads / p.kv_heads);
+  const AttentionRange all = queries_that_see(p, length, tile.first, tile.first + kRows);
+  // The tiles of queries in order: head by head.
+  int head = static_cast<int>(tile.head) * group, first = all.begin;
+  const int end_head = all.begin < all.end ? head + group : head;
+  const auto advance = [&](int& of_head, int& at) {
+    at += Queries;
+    if (at < all.end) return;
+    at = all.begin;
+    ++of_head;
+  };
+  const int batch = static_cast<int>(tile.batch);
+  const auto copy_queries = [&](int of_head, int at, int stage) {
+    if (of_head < end_head) {
+      const Shared<bf16> to = stages + stage * 2 * Queries * D;
+      copy_rows<D, Queries, Threads>(query_rows(p, in.q, batch, of_head, at), to);
+      copy_rows<D, Queries, Threads>(query_rows(p, in.dy, batch, of_head, at), to + Queries * D);
+    }
+    commit_copies();
+  };
+  // Thread t < Queries brings the base of query t, the next ones its delta.
+  const auto load_row_value = [&](int of_head, int at) {
+    const int kind = flat_thread() / Queries, row = at + flat_thread() % Queries;
+    if (of_head >= end_head || kind > 1 || row >= p.q_len) return 0.0f;
+    const std::int64_t index = (batch * p.q_heads + of_head) * p.q_len + row;
+    return kind == 0 ? base_of(in.lse[index]) : static_cast<float>(in.delta[index]);
+  };
+  const auto keep_row_value = [&](int stage, float value) {
+    if (flat_thread() < 2 * Queries) row_values[stage * 2 * Queries + flat_thread()] = value;
+  };
+  const std::int64_t row_offset = row_at(tile.batch, p.k_len, p.kv_heads, tile.head, p.head_dim, 0);
+  const std::int64_t step_rows = p.kv_heads * p.head_dim;
+  TensorRows rows{in.k + (row_offset + tile.first * step_rows), static_cast<int>(step_rows),
+                  static_cast<int>(p.k_len) - tile.first, static_cast<int>(p.head_dim)};
+  copy_rows<D, kRows, Threads>(rows, keys);
+  rows.p = in.v + (row_offset + tile.first * step_rows);
+  copy_rows<D, kRows, Threads>(rows, values);
+  copy_queries(head, first, 0);
+  keep_row_value(0, load_row_value(head, first));
+  const float unit = p.scale * kLog2E;
+  float out_k[1][WantsKeys ? D / 8 : 1][4] = {}, out_v[1][WantsValues ? D / 8 : 1][4] = {};
+  for (int stage = 0; head < end_head; stage ^= 1, advance(head, first)) {
+    wait_copies<0>();
+    barrier();
+    int next_head = head, next_first = first;
+    advance(next_head, next_first);
+    copy_queries(next_head, next_first, stage ^ 1);
+    const float next_value = load_row_value(next_head, next_first);
+    const AttentionRange any = queries_that_see(p, length, first_row, first_row + 16);
+    if (first < any.end && first + Queries > any.begin) {
+      const Shared<bf16> queries = stages + stage * 2 * Queries * D, gradients = queries + Queries * D;
+      const Shared<float> bases = row_values + stage * 2 * Queries, deltas = bases + Queries;
+      float scores[1][Queries / 8][4] = {};
+      multiply_rows<D, 1, Queries>(keys, warp() * 16, queries, scores);
+      const AttentionRange last = queries_that_see(p, length, first_row + 15, first_row + 16);
+      const AttentionRange lowest = queries_that_see(p, length, first_row, first_row + 1);
+      if (first < last.begin || first + Queries > last.end || first + Queries > lowest.end)
+        hide_scores<1, Queries>(
+            first_row, first, [&](int i) { return queries_that_see(p, length, i, i + 1); }, scores);
+      Packed<1, Queries> weights;
+      MIXTAPE_UNROLL
+      for (int j = 0; j < Queries / 8; ++j) {
+        const Pack<float, 2> base = load_pack<2>(bases + (j * 8 + lane() % 4 * 2));
+        MIXTAPE_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          MIXTAPE_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            float& s = scores[0][j][half * 2 + e];
+            s = exp2_fast(fma_f32(s, unit, -base.v[e]));
+          }
+          weights[0][j][half] = pack_bf16(scores[0][j][half * 2], scores[0][j][half * 2 + 1]);
+        }
+      }
+      if constexpr (WantsValues) multiply_weights<D, 1, Queries>(weights, gradients, out_v);
+      if constexpr (WantsKeys) {
+        float dp[1][Queries / 8][4] = {};
+        multiply_rows<D, 1, Queries>(values, warp() * 16, gradients, dp);
+        MIXTAPE_UNROLL
+        for (int j = 0; j < Queries / 8; ++j) {
+          const Pack<float, 2> delta = load_pack<2>(deltas + (j * 8 + lane() % 4 * 2));
+          MIXTAPE_UNROLL
+          for (int half = 0; half < 2; ++half) {
+            weights[0][j][half] =
+                pack_bf16(scores[0][j][half * 2] * (dp[0][j][half * 2] - delta.v[0]),
+                          scores[0][j][half * 2 + 1] * (dp[0][j][half * 2 + 1] - delta.v[1]));
+          }
+        }
+        multiply_weights<D, 1, Queries>(weights, queries, out_k);
+      }
+    }
+    keep_row_value(stage ^ 1, next_value);
+  }
+  wait_copies<0>();
+  const TensorTile mine = block_tile();
+  const std::int64_t out_at = row_at(mine.batch, p.k_len, p.kv_heads, mine.head, p.head_dim, 0);
+  if constexpr (WantsKeys) {
+    const float factors[1][2] = {{p.scale, p.scale}};
+    if ((p.wanted & 2) != 0)
+      store_rows<D, 1>(out_k, factors, dk + out_at, p.kv_heads * p.head_dim, first_row,
+                       static_cast<int>(p.k_len), static_cast<int>(p.head_dim), (p.accumulate & 2) != 0);
+  }
+  if constexpr (WantsValues) {
+    const float factors[1][2] = {{1.0f, 1.0f}};
+    if ((p.wanted & 4) != 0)
+      store_rows<D, 1>(out_v, factors, dv + out_at, p.kv_heads * p.head_dim, first_row,
+                       static_cast<int>(p.k_len), static_cast<int>(p.head_dim), (p.accumulate & 4) != 0);
+  }
+}
+
+#define DQ_TENSOR(D, KEYS, BLOCKS)                                                                           \
+  MIXTAPE_TENSOR_KERNEL(attention_dq_tensor_##D, 256, BLOCKS, AttentionParams p, Global<const bf16> q,       \
+                        Global<const bf16> k, Global<const bf16> v, Global<const bf16> dy,                   \
+                        Global<const float> lse, Global<const float> delta,                                  \
+                        Global<const std::int32_t> lengths, Global<bf16> dq, Global<std::uint64_t> errors) { \
+    MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                                    \
+    attention_dq_tensor<D, KEYS, 256>(p, {q, k, v, dy, lse, delta}, lengths, dq, errors, memory);            \
+  }
+DQ_TENSOR(64, 32, 2)
+DQ_TENSOR(128, 64, 1)
+DQ_TENSOR(256, 32, 1)
+
+#define DKV_TENSOR(NAME, D, QUERIES, WANTS_KEYS, WANTS_VALUES)                                              \
+  MIXTAPE_TENSOR_KERNEL(                                                                                    \
+      attention_##NAME##_tensor_##D, 256, 1, AttentionParams p, Global<const bf16> q, Global<const bf16> k, \
+      Global<const bf16> v, Global<const bf16> dy, Global<const float> lse, Global<const float> delta,      \
+      Global<const std::int32_t> lengths, Global<bf16> dk, Global<bf16> dv, Global<std::uint64_t> errors) { \
+    MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                                   \
+    MIXTAPE_SHARED(float, row_values, 4 * QUERIES);                                                         \
+    attention_dkv_tensor<D, QUERIES, 256, WANTS_KEYS, WANTS_VALUES>(p, {q, k, v, dy, lse, delta}, lengths,  \
+                                                                    dk, dv, errors, memory, row_values);    \
+  }
+DKV_TENSOR(dkv, 64, 64, true, true)
+DKV_TENSOR(dkv, 128, 32, true, true)
+DKV_TENSOR(dk, 256, 32, true, false)
+DKV_TENSOR(dv, 256, 32, false, true)
 
 }  // namespace mixtape

@@ -30,21 +30,33 @@ bool is_for_tensors(const Call& call, const AttentionParams& p) {
          std::ranges::all_of(call.dispatch.writes, is_aligned);
 }
 
+// Tiles of the kernels for up to `dim` dimensions: forward has `threads` and that many keys beside 128
+// queries, dq 256 and two times `dq_keys`, dk and dv two times `queries` beside 128 keys.
+struct TensorShape {
+  std::int64_t dim;
+  std::uint32_t threads;
+  std::int64_t keys, dq_keys, queries;
+};
+constexpr std::array kTensorShapes = {TensorShape{64, 128, 64, 32, 64}, TensorShape{128, 128, 48, 64, 32},
+                                      TensorShape{256, 256, 64, 32, 32}};
+constexpr std::int64_t kTensorTile = 128;
+
+const TensorShape& tensor_shape(const AttentionParams& p) {
+  return *std::ranges::find_if(kTensorShapes, [&](const TensorShape& s) { return p.head_dim <= s.dim; });
+}
+// For `rows` rows of bf16.
+std::uint32_t tensor_bytes(const TensorShape& s, std::int64_t rows) {
+  return static_cast<std::uint32_t>(rows * s.dim * 2);
+}
+
 bool forward_on_tensors(const Call& call, const AttentionParams& p, const Lengths& lengths) {
-  struct Shape {
-    std::int64_t dim, keys;
-    std::uint32_t threads;
-  };
-  constexpr std::array kShapes = {Shape{64, 64, 128}, Shape{128, 48, 128}, Shape{256, 64, 256}};
-  constexpr std::int64_t kQueries = 128;
-  const Shape s = *std::ranges::find_if(kShapes, [&](const Shape& shape) { return p.head_dim <= shape.dim; });
+  const TensorShape& s = tensor_shape(p);
   const std::string kernel = str("attention_forward_tensor_", s.dim);
   if (!is_for_tensors(call, p) || !call.queue.has(kernel)) return false;
-  const auto shared_bytes = static_cast<std::uint32_t>((kQueries + 2 * s.keys) * s.dim * 2);
-  call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kQueries)), {s.threads, 1, 1}, p,
+  call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), {s.threads, 1, 1}, p,
               {call.read(0), call.read(1), call.read(2), lengths.lengths, call.write(0), call.write(1),
                lengths.errors},
-              shared_bytes);
+              tensor_bytes(s, kTensorTile + 2 * s.keys));
   return true;
 }
 
@@ -58,25 +70,70 @@ void forward(const Call& call) {
                lengths.errors});
 }
 
-void backward(const Call& call) {
-  const auto& p = call.params<AttentionParams>();
-  const auto [lengths, errors] = lengths_of(call, p);
-  const Buffer &q = call.read(0), &k = call.read(1), &v = call.read(2), &y = call.read(3),
-               &lse = call.read(4), &dy = call.read(5);
-  const std::shared_ptr<Memory> delta = call.queue.scratch(lse.bytes());
-  call.launch(str("attention_delta_", q.dtype()), grid_of(ceil_div(lse.numel(), 8)), {32, 8, 1}, p,
-              {y, dy, *delta});
-  const auto launch = [&, errors = errors, lengths = lengths](std::uint32_t bit, const char* name,
-                                                              std::int64_t tiles) {
+// What every kernel of the backward reads.
+struct BackwardReads {
+  Buffer q, k, v, dy, lse;
+  Argument delta;
+  Lengths lengths;
+  std::vector<Argument> with(std::initializer_list<Argument> gradients) const {
+    std::vector<Argument> all = {q, k, v, dy, lse, delta, lengths.lengths};
+    all.insert(all.end(), gradients);
+    all.push_back(lengths.errors);
+    return all;
+  }
+};
+
+// Where gradient `bit` is written; null if it isn't.
+Argument gradient(const Call& call, const AttentionParams& p, std::uint32_t bit) {
+  if ((p.wanted & bit) == 0) return {};
+  return call.write(static_cast<std::size_t>(std::popcount(p.wanted & (bit - 1))));
+}
+
+// dk and dv come first: where inputs are one variable, that is the order in which gradients are added.
+bool backward_on_tensors(const Call& call, const AttentionParams& p, const BackwardReads& in) {
+  const TensorShape& s = tensor_shape(p);
+  if (!is_for_tensors(call, p) || !call.queue.has(str("attention_dq_tensor_", s.dim))) return false;
+  const std::int64_t query_tiles = p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile),
+                     key_tiles = p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile);
+  const Argument dq = gradient(call, p, 1), dk = gradient(call, p, 2), dv = gradient(call, p, 4);
+  const auto keys = [&](const char* name, std::uint32_t bits) {
+    if ((p.wanted & bits) == 0) return;
+    call.launch(str("attention_", name, "_tensor_", s.dim), grid_of(key_tiles), kBlock256, p,
+                in.with({dk, dv}), tensor_bytes(s, 2 * kTensorTile + 4 * s.queries));
+  };
+  if (s.dim <= 128) {
+    keys("dkv", 6);
+  } else {
+    keys("dk", 2);
+    keys("dv", 4);
+  }
+  if ((p.wanted & 1) != 0) {
+    call.launch(str("attention_dq_tensor_", s.dim), grid_of(query_tiles), kBlock256, p, in.with({dq}),
+                tensor_bytes(s, 2 * kTensorTile + 4 * s.dq_keys));
+  }
+  return true;
+}
+
+void backward_on_cores(const Call& call, const AttentionParams& p, const BackwardReads& in) {
+  const auto launch = [&](std::uint32_t bit, const char* name, std::int64_t tiles) {
     if ((p.wanted & bit) == 0) return;
-    const auto index = static_cast<std::size_t>(std::popcount(p.wanted & (bit - 1)));
-    call.launch(str("attention_", name, "_", q.dtype(), "_", chunks(p)), grid_of(tiles), kBlock256, p,
-                {q, k, v, dy, lse, *delta, lengths, call.write(index), errors});
+    call.launch(str("attention_", name, "_", in.q.dtype(), "_", chunks(p)), grid_of(tiles), kBlock256, p,
+                in.with({gradient(call, p, bit)}));
   };
   const std::int64_t key_tiles = p.batch * p.kv_heads * ceil_div(p.k_len, kTile);
   launch(2, "dk", key_tiles);
   launch(4, "dv", key_tiles);
   launch(1, "dq", p.batch * p.q_heads * ceil_div(p.q_len, kTile));
+}
+
+void backward(const Call& call) {
+  const auto& p = call.params<AttentionParams>();
+  const Buffer &y = call.read(3), &lse = call.read(4), &dy = call.read(5);
+  const std::shared_ptr<Memory> delta = call.queue.scratch(lse.bytes());
+  call.launch(str("attention_delta_", y.dtype()), grid_of(ceil_div(lse.numel(), 8)), {32, 8, 1}, p,
+              {y, dy, *delta});
+  const BackwardReads in{call.read(0), call.read(1), call.read(2), dy, lse, *delta, lengths_of(call, p)};
+  if (!backward_on_tensors(call, p, in)) backward_on_cores(call, p, in);
 }
 
 MIXTAPE_GPU_LAUNCHERS("attention_forward_", forward);

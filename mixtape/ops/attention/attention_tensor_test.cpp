@@ -60,6 +60,42 @@ TEST(AttentionTensor, WindowAndLengths) {
          .lengths = {133, 61}});
 }
 
+TEST(AttentionTensor, GradientsAreAddedWhereWanted) {
+  const Shape shape{1, 70, 2, 16};
+  const Buffer q = sim_input(shape, 1), k = sim_input(shape, 2), v = sim_input(shape, 3),
+               dy = sim_input(shape, 4);
+  const Device device = Device::open("sim");
+  const Buffer y = device.alloc(DType::bf16, shape), lse = device.alloc(DType::f32, {1, 2, 70});
+  CommandEncoder encoder(device);
+  attention_forward(encoder, q, k, v, {}, y, lse);
+  const auto gradient = [&](int which, Accumulate accumulate) {
+    Backward::Target targets[3];
+    targets[which] = {sim_input(shape, 5), accumulate};
+    attention_backward(encoder, q, k, v, {}, y, lse, dy, targets[0], targets[1], targets[2]);
+    encoder.commit_and_wait();
+    return testing::download(targets[which].buffer);
+  };
+  const Doubles before = testing::download(sim_input(shape, 5)).values;
+  for (int which = 0; which < 3; ++which) {
+    Doubles wanted = gradient(which, Accumulate::no).values;
+    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += before[i];
+    // The sum is rounded once, its part here twice.
+    testing::expect_close("gradient", gradient(which, Accumulate::yes), wanted, {2.0, 0.05});
+  }
+}
+
+TEST(AttentionTensor, BadLengthIsReported) {
+  const Buffer q = sim_input({2, 3, 1, 8}, 1);
+  const Device device = Device::open("sim");
+  const Buffer y = device.alloc(DType::bf16, q.shape()), lse = device.alloc(DType::f32, {2, 1, 3});
+  CommandEncoder encoder(device);
+  attention_forward(encoder, q, q, q,
+                    {1.0f, true, 0, Buffer::from(device, {2}, std::vector<std::int32_t>{3, 4})}, y, lse);
+  MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "4");
+  const Doubles values = testing::download(y).values;
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i] == 0.0, i >= 24) << i;
+}
+
 TEST(AttentionTensor, WideHeads) {
   check(
       {.batch = 1, .q_len = 33, .k_len = 70, .q_heads = 1, .kv_heads = 1, .head_dim = 128, .causal = false});
