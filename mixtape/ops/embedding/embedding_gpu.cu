@@ -1,4 +1,4 @@
-#include "mixtape/ops/embedding/embedding_segments.h"
+#include "mixtape/ops/embedding/segments_gpu.h"
 
 namespace mixtape {
 

@@ -1,4 +1,4 @@
-// Rows of a gradient grouped by id on the device, for launchers; the kernels' side is embedding_segments.h.
+// Rows of a gradient grouped by id on the device, for launchers; the kernels' side is segments_gpu.h.
 #pragma once
 
 #include "mixtape/backend/gpu/sort.h"

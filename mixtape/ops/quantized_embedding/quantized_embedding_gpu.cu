@@ -1,5 +1,5 @@
 #include "mixtape/backend/gpu/lanes.h"
-#include "mixtape/ops/embedding/embedding_segments.h"
+#include "mixtape/ops/embedding/segments_gpu.h"
 #include "mixtape/ops/quantize/codes_gpu.h"
 #include "mixtape/ops/quantized_embedding/quantized_embedding_gpu_params.h"
 

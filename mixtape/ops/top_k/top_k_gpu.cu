@@ -1,7 +1,7 @@
 #include "mixtape/backend/gpu/lanes.h"
+#include "mixtape/ops/top_k/ranking_gpu.h"
 #include "mixtape/ops/top_k/top_k_gpu_params.h"
 #include "mixtape/ops/top_k/top_k_params.h"
-#include "mixtape/ops/top_k/top_k_ranking.h"
 
 namespace mixtape {
 
