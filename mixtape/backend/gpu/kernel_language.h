@@ -6,7 +6,8 @@
 //   }
 //
 // A kernel takes one struct of fixed-width fields by value, then pointers. 256 is the most threads a block
-// may have. Templates are fine; std, recursion, virtual, double, static and global variables are not.
+// may have; MIXTAPE_KERNEL_BLOCKS(name, 256, 2, ...) keeps registers for 2 blocks per multiprocessor.
+// Templates are fine; std, recursion, virtual, double, static and global variables are not.
 //   Global<T>, Shared<T>    pointers to device memory and to memory that a block shares
 //   MIXTAPE_SHARED(T, name, count)   at kernel scope: `name` is a Shared<T>; the count is a constant
 //   MIXTAPE_SHARED_DYNAMIC(T, name)  the launch's shared_bytes
@@ -28,6 +29,8 @@
 //                           the warp takes part; lane_max_u32(v)
 //   atomic_add (u32), atomic_min (u64)
 //   reciprocal_f32(v)       1/v within one unit, for 2^-100 < |v| < 2^100
+//   exp_fast(v)             e^v within 2 units + |v| * 2^-24, 0 where that is below 2^-126
+//   max_f32(a, b)           a NaN is passed over
 //   exp_f32 log_f32 sqrt_f32 tanh_f32 fma_f32 max_nan abs_f32 floor_f32 rint_f32 bits_of float_of
 // Products and sums are never contracted by the compiler: fma_f32 where one is meant.
 #pragma once

@@ -7,6 +7,8 @@
 #define MIXTAPE_DEVICE __device__ __forceinline__
 #define MIXTAPE_KERNEL(name, max_threads, ...) \
   extern "C" __global__ void __launch_bounds__(max_threads) name(__VA_ARGS__)
+#define MIXTAPE_KERNEL_BLOCKS(name, max_threads, blocks, ...) \
+  extern "C" __global__ void __launch_bounds__(max_threads, blocks) name(__VA_ARGS__)
 #define MIXTAPE_SHARED(type, name, count)                                       \
   __shared__ __align__(16) unsigned char name##_memory[sizeof(type) * (count)]; \
   const Shared<type> name = reinterpret_cast<type*>(name##_memory)
@@ -132,6 +134,12 @@ MIXTAPE_DEVICE void atomic_min(std::uint64_t* p, std::uint64_t v) {
 }
 
 MIXTAPE_DEVICE float exp_f32(float v) { return expf(v); }
+MIXTAPE_DEVICE float exp_fast(float v) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v * 1.44269504f));
+  return r;
+}
+MIXTAPE_DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
 MIXTAPE_DEVICE float log_f32(float v) { return logf(v); }
 MIXTAPE_DEVICE float sqrt_f32(float v) { return sqrtf(v); }
 MIXTAPE_DEVICE float tanh_f32(float v) { return tanhf(v); }

@@ -16,6 +16,7 @@
   [[maybe_unused]] static const bool name##_is_registered =                              \
       ::mixtape::sim::register_kernel(#name, max_threads, ::mixtape::sim::caller(name)); \
   static void name(__VA_ARGS__)
+#define MIXTAPE_KERNEL_BLOCKS(name, max_threads, blocks, ...) MIXTAPE_KERNEL(name, max_threads, __VA_ARGS__)
 #define MIXTAPE_SHARED(type, name, count) \
   const Shared<type> name = ::mixtape::sim::shared_array<type>(#name, count)
 #define MIXTAPE_SHARED_DYNAMIC(type, name) const Shared<type> name = ::mixtape::sim::shared_dynamic<type>()
@@ -108,6 +109,8 @@ inline void atomic_min(sim::Pointer<std::uint64_t> p, std::uint64_t v) {
 }
 
 inline float exp_f32(float v) { return std::exp(v); }
+inline float exp_fast(float v) { return std::exp2(v * 1.44269504f); }
+inline float max_f32(float a, float b) { return std::fmax(a, b); }
 inline float log_f32(float v) { return std::log(v); }
 inline float sqrt_f32(float v) { return std::sqrt(v); }
 inline float tanh_f32(float v) { return std::tanh(v); }

@@ -1,7 +1,6 @@
 // Words for matrix units, in kernels of *_cuda.cu: products of 16x16 by 16x8 tiles of bf16, copies to shared
 // memory that run on their own.
 //
-//   MIXTAPE_TENSOR_KERNEL(name, threads, blocks, ...)   as MIXTAPE_KERNEL, `blocks` of it per multiprocessor
 //   load_matrices(r, tile, at), load_matrices_transposed(r, tile, at)   four 8x8 tiles of bf16: lane l gives
 //   row
 //       l % 8 of tile l / 8; r[i] gets of tile i: lane l the elements (l / 4, 2 (l % 4)) and the next of the

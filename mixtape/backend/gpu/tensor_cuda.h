@@ -1,9 +1,6 @@
 // CUDA's face of the words for matrix units; sm_80 and later.
 #pragma once
 
-#define MIXTAPE_TENSOR_KERNEL(name, threads, blocks, ...) \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__)
-
 namespace mixtape {
 
 MIXTAPE_DEVICE unsigned shared_address(const void* p) {

@@ -6,8 +6,6 @@
 #include <unordered_map>
 #include <vector>
 
-#define MIXTAPE_TENSOR_KERNEL(name, threads, blocks, ...) MIXTAPE_KERNEL(name, threads, __VA_ARGS__)
-
 namespace mixtape {
 namespace sim {
 

@@ -120,10 +120,9 @@ MIXTAPE_DEVICE float sum_of_4(float v) {
   v += lane_xor(v, 1);
   return v + lane_xor(v, 2);
 }
-MIXTAPE_DEVICE float larger(float a, float b) { return a > b ? a : b; }
 MIXTAPE_DEVICE float max_of_4(float v) {
-  v = larger(v, lane_xor(v, 1));
-  return larger(v, lane_xor(v, 2));
+  v = max_f32(v, lane_xor(v, 1));
+  return max_f32(v, lane_xor(v, 2));
 }
 
 // Scores outside of each row's range of columns become -inf; column 0 of the tile is `first`.
@@ -159,7 +158,7 @@ MIXTAPE_DEVICE void softmax_step(float unit, const float (&scores)[MTiles][Keys 
       float highest = max[m][half];
       MIXTAPE_UNROLL
       for (int j = 0; j < Keys / 8; ++j)
-        highest = larger(highest, larger(scores[m][j][half * 2], scores[m][j][half * 2 + 1]));
+        highest = max_f32(highest, max_f32(scores[m][j][half * 2], scores[m][j][half * 2 + 1]));
       highest = max_of_4(highest);
       const float base = highest == float_of(0xff800000u) ? 0.0f : unit * highest;
       const float factor = exp2_fast(fma_f32(max[m][half], unit, -base));
@@ -279,7 +278,7 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
 }
 
 #define FORWARD_TENSOR(D, KEYS, MTILES, THREADS, BLOCKS)                                             \
-  MIXTAPE_TENSOR_KERNEL(attention_forward_tensor_##D, THREADS, BLOCKS, AttentionParams p,            \
+  MIXTAPE_KERNEL_BLOCKS(attention_forward_tensor_##D, THREADS, BLOCKS, AttentionParams p,            \
                         Global<const bf16> q, Global<const bf16> k, Global<const bf16> v,            \
                         Global<const std::int32_t> lengths, Global<bf16> y, Global<float> lse,       \
                         Global<std::uint64_t> errors) {                                              \
@@ -495,7 +494,7 @@ MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorR
 }
 
 #define DQ_TENSOR(D, KEYS, BLOCKS)                                                                           \
-  MIXTAPE_TENSOR_KERNEL(attention_dq_tensor_##D, 256, BLOCKS, AttentionParams p, Global<const bf16> q,       \
+  MIXTAPE_KERNEL_BLOCKS(attention_dq_tensor_##D, 256, BLOCKS, AttentionParams p, Global<const bf16> q,       \
                         Global<const bf16> k, Global<const bf16> v, Global<const bf16> dy,                   \
                         Global<const float> lse, Global<const float> delta,                                  \
                         Global<const std::int32_t> lengths, Global<bf16> dq, Global<std::uint64_t> errors) { \
@@ -507,7 +506,7 @@ DQ_TENSOR(128, 64, 1)
 DQ_TENSOR(256, 32, 1)
 
 #define DKV_TENSOR(NAME, D, QUERIES, WANTS_KEYS, WANTS_VALUES)                                              \
-  MIXTAPE_TENSOR_KERNEL(                                                                                    \
+  MIXTAPE_KERNEL_BLOCKS(                                                                                    \
       attention_##NAME##_tensor_##D, 256, 1, AttentionParams p, Global<const bf16> q, Global<const bf16> k, \
       Global<const bf16> v, Global<const bf16> dy, Global<const float> lse, Global<const float> delta,      \
       Global<const std::int32_t> lengths, Global<bf16> dk, Global<bf16> dv, Global<std::uint64_t> errors) { \

@@ -17,9 +17,7 @@ MIXTAPE_DEVICE int held_col(int j) { return flat_thread() % 16 * 4 + j; }
 template <class T>
 struct HeadRows {
   Global<T> p;
-  std::int64_t step;
-  int count;
-  int dim;
+  int step, count, dim;
 };
 
 // A pointer to q-like or k-like memory: rows from `first` on, at most a tile, of a head of a sequence.
@@ -27,12 +25,12 @@ template <class T>
 MIXTAPE_DEVICE HeadRows<T> head_rows(Global<T> p, std::int64_t batch, std::int64_t length, std::int64_t heads,
                                      std::int64_t head, std::int64_t dim, int first) {
   const std::int64_t left = length - first;
-  return {p + (((batch * length + first) * heads + head) * dim), heads * dim,
+  return {p + (((batch * length + first) * heads + head) * dim), static_cast<int>(heads * dim),
           static_cast<int>(left < kTile ? left : kTile), static_cast<int>(dim)};
 }
 
 // factor * rows, dimensions from `first` on, as tile[row][d] or, transposed, tile[d][row]; 0
-// past the last row, and up to the next multiple of 4 dimensions.
+// up to the next multiple of 4 rows and of 4 dimensions.
 template <bool Transposed, class T>
 MIXTAPE_DEVICE void load_rows(const HeadRows<const T>& in, int first, float factor, Shared<float> tile) {
   const bool are_packs = in.dim % 4 == 0 && is_aligned(in.p, 4 * sizeof(T));
@@ -41,8 +39,8 @@ MIXTAPE_DEVICE void load_rows(const HeadRows<const T>& in, int first, float fact
     const int flat = i * 256 + flat_thread();
     const int row = Transposed ? flat % kTile : flat / 16;
     const int d = (Transposed ? flat / kTile : flat % 16) * 4;
-    if (first + d >= in.dim) continue;
-    const Global<const T> at = in.p + (row * in.step + first + d);
+    if (first + d >= in.dim || row >= in.count + 3) continue;
+    const Global<const T> at = in.p + (static_cast<std::int64_t>(row) * in.step + first + d);
     Pack<float, 4> v = {};
     if (row < in.count && first + d + 4 <= in.dim && are_packs) {
       const auto pack = load_pack<4>(at);
@@ -85,13 +83,14 @@ MIXTAPE_DEVICE void dot_rows(const HeadRows<const T>& a, const HeadRows<const T>
     load_rows<true>(a, first, factor, tile_a);
     load_rows<true>(b, first, 1.0f, tile_b);
     barrier();
-    add_products(tile_a, tile_b, a.dim - first < kTile ? a.dim - first : kTile, sums);
+    if (held_row(0) < a.count && held_col(0) < b.count)
+      add_products(tile_a, tile_b, a.dim - first < kTile ? a.dim - first : kTile, sums);
   }
 }
 
-// out[chunk] += weights^T rows, with the weights in tile_a as [row][column of the result's row].
+// out[chunk] += weights^T rows, `count` rows of it; the weights are in tile_a as [row][row of the result].
 template <int Chunks, class T>
-MIXTAPE_DEVICE void add_weighted(const HeadRows<const T>& rows, float factor, Shared<float> tile_a,
+MIXTAPE_DEVICE void add_weighted(int count, const HeadRows<const T>& rows, float factor, Shared<float> tile_a,
                                  Shared<float> tile_b, Sums (&out)[Chunks]) {
   MIXTAPE_UNROLL
   for (int c = 0; c < Chunks; ++c) {
@@ -99,7 +98,8 @@ MIXTAPE_DEVICE void add_weighted(const HeadRows<const T>& rows, float factor, Sh
     if (c > 0) barrier();
     load_rows<false>(rows, c * kTile, factor, tile_b);
     barrier();
-    if (c * kTile + held_col(0) < rows.dim) add_products(tile_a, tile_b, rows.count, out[c]);
+    if (held_row(0) < count && c * kTile + held_col(0) < rows.dim)
+      add_products(tile_a, tile_b, rows.count, out[c]);
   }
 }
 
@@ -127,7 +127,7 @@ MIXTAPE_DEVICE void store_rows(const Sums (&sums)[Chunks], const float (&factors
       for (int j = 0; j < 4; ++j) {
         const int d = c * kTile + held_col(j);
         if (held_row(i) >= out.count || d >= out.dim) continue;
-        const std::int64_t at = held_row(i) * out.step + d;
+        const std::int64_t at = static_cast<std::int64_t>(held_row(i)) * out.step + d;
         const float v = sums[c][i][j] * factors[i];
         out.p[at] = from_f32<T>(accumulate ? to_f32(out.p[at]) + v : v);
       }
@@ -147,13 +147,13 @@ MIXTAPE_DEVICE float max_of_16(float v) {
 
 // A block's tile: the last queries, which see the most keys, come first.
 struct TileOfHead {
-  std::int64_t batch, head;
-  int first;
+  int batch, head, first;
 };
 MIXTAPE_DEVICE TileOfHead tile_of_head(std::int64_t length, std::int64_t heads, bool is_last_first) {
   const std::int64_t tiles = (length + kTile - 1) / kTile, pair = block_x() / tiles;
   const std::int64_t tile = block_x() % tiles;
-  return {pair / heads, pair % heads, static_cast<int>((is_last_first ? tiles - 1 - tile : tile) * kTile)};
+  return {static_cast<int>(pair / heads), static_cast<int>(pair % heads),
+          static_cast<int>((is_last_first ? tiles - 1 - tile : tile) * kTile)};
 }
 
 // A running maximum and sum per query; earlier sums shrink as the maximum rises.
@@ -163,7 +163,7 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
                                       Global<float> lse, Global<std::uint64_t> errors, Shared<float> tile_a,
                                       Shared<float> tile_b) {
   const TileOfHead tile = tile_of_head(p.q_len, p.q_heads, true);
-  const std::int64_t kv_head = tile.head / (p.q_heads / p.kv_heads);
+  const int kv_head = tile.head / static_cast<int>(p.q_heads / p.kv_heads);
   const HeadRows<const T> queries =
       head_rows(q, tile.batch, p.q_len, p.q_heads, tile.head, p.head_dim, tile.first);
   const int length = attention_length(p, lengths, tile.batch, errors);
@@ -199,7 +199,8 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
     }
     barrier();
     keep_weights<true>(s, tile_a);
-    add_weighted<Chunks>(head_rows(v, tile.batch, p.k_len, p.kv_heads, kv_head, p.head_dim, first), 1.0f,
+    add_weighted<Chunks>(queries.count,
+                         head_rows(v, tile.batch, p.k_len, p.kv_heads, kv_head, p.head_dim, first), 1.0f,
                          tile_a, tile_b, out);
   }
   float factors[4];
@@ -219,9 +220,9 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
 }
 
 #define FORWARD_CHUNKS(T, CHUNKS)                                                                       \
-  MIXTAPE_KERNEL(attention_forward_##T##_##CHUNKS, 256, AttentionParams p, Global<const T> q,           \
-                 Global<const T> k, Global<const T> v, Global<const std::int32_t> lengths, Global<T> y, \
-                 Global<float> lse, Global<std::uint64_t> errors) {                                     \
+  MIXTAPE_KERNEL_BLOCKS(attention_forward_##T##_##CHUNKS, 256, 1, AttentionParams p, Global<const T> q, \
+                        Global<const T> k, Global<const T> v, Global<const std::int32_t> lengths,       \
+                        Global<T> y, Global<float> lse, Global<std::uint64_t> errors) {                 \
     MIXTAPE_SHARED(float, tile_a, kTile* kPitch);                                                       \
     MIXTAPE_SHARED(float, tile_b, kTile* kPitch);                                                       \
     attention_forward<T, CHUNKS>(p, q, k, v, lengths, y, lse, errors, tile_a, tile_b);                  \
@@ -262,10 +263,10 @@ struct AttentionReads {
 
 // The weights p of a tile and, if wanted, ds = p * (dy . v - delta).
 template <bool WantsScores, class T>
-MIXTAPE_DEVICE void tile_weights(const AttentionParams& p, const AttentionReads<T>& in, std::int64_t batch,
-                                 std::int64_t head, int length, int first_query, int first_key,
-                                 Shared<float> tile_a, Shared<float> tile_b, Sums& weights) {
-  const std::int64_t kv_head = head / (p.q_heads / p.kv_heads);
+MIXTAPE_DEVICE void tile_weights(const AttentionParams& p, const AttentionReads<T>& in, int batch, int head,
+                                 int length, int first_query, int first_key, Shared<float> tile_a,
+                                 Shared<float> tile_b, Sums& weights) {
+  const int kv_head = head / static_cast<int>(p.q_heads / p.kv_heads);
   const auto query_rows = [&](Global<const T> from) {
     return head_rows(from, batch, p.q_len, p.q_heads, head, p.head_dim, first_query);
   };
@@ -299,17 +300,17 @@ MIXTAPE_DEVICE void attention_dq(const AttentionParams& p, const AttentionReads<
                                  Global<const std::int32_t> lengths, Global<T> dq,
                                  Global<std::uint64_t> errors, Shared<float> tile_a, Shared<float> tile_b) {
   const TileOfHead tile = tile_of_head(p.q_len, p.q_heads, true);
-  const std::int64_t kv_head = tile.head / (p.q_heads / p.kv_heads);
+  const int kv_head = tile.head / static_cast<int>(p.q_heads / p.kv_heads);
   const int length = attention_length(p, lengths, tile.batch, errors);
-  const AttentionRange all = keys_seen(
-      p, length, tile.first, tile.first + kTile < p.q_len ? tile.first + kTile : static_cast<int>(p.q_len));
+  const AttentionRange all = keys_seen(p, length, tile.first, tile.first + kTile);
   Sums out[Chunks] = {};
   for (int first = all.begin; first < all.end; first += kTile) {
     Sums scores = {};
     tile_weights<true>(p, in, tile.batch, tile.head, length, tile.first, first, tile_a, tile_b, scores);
     barrier();
     keep_weights<true>(scores, tile_a);
-    add_weighted<Chunks>(head_rows(in.k, tile.batch, p.k_len, p.kv_heads, kv_head, p.head_dim, first),
+    add_weighted<Chunks>(static_cast<int>(p.q_len) - tile.first,
+                         head_rows(in.k, tile.batch, p.k_len, p.kv_heads, kv_head, p.head_dim, first),
                          p.scale, tile_a, tile_b, out);
   }
   store_rows<Chunks>(out, {1.0f, 1.0f, 1.0f, 1.0f},
@@ -323,34 +324,35 @@ MIXTAPE_DEVICE void attention_dkv(const AttentionParams& p, const AttentionReads
                                   Global<const std::int32_t> lengths, Global<T> gradient,
                                   Global<std::uint64_t> errors, Shared<float> tile_a, Shared<float> tile_b) {
   const TileOfHead tile = tile_of_head(p.k_len, p.kv_heads, false);
-  const std::int64_t group = p.q_heads / p.kv_heads;
-  const HeadRows<T> target =
-      head_rows(gradient, tile.batch, p.k_len, p.kv_heads, tile.head, p.head_dim, tile.first);
+  const int group = static_cast<int>(p.q_heads / p.kv_heads);
+  const int count = static_cast<int>(p.k_len) - tile.first;
   const int length = attention_length(p, lengths, tile.batch, errors);
-  const AttentionRange all = queries_that_see(p, length, tile.first, tile.first + target.count);
+  const AttentionRange all = queries_that_see(p, length, tile.first, tile.first + kTile);
   Sums out[Chunks] = {};
-  for (std::int64_t head = tile.head * group; head < (tile.head + 1) * group; ++head) {
+  for (int head = tile.head * group; head < (tile.head + 1) * group; ++head) {
     for (int first = all.begin; first < all.end; first += kTile) {
       Sums weights = {};
       tile_weights<IsKeys>(p, in, tile.batch, head, length, first, tile.first, tile_a, tile_b, weights);
       barrier();
       keep_weights<false>(weights, tile_a);
       add_weighted<Chunks>(
-          head_rows(IsKeys ? in.q : in.dy, tile.batch, p.q_len, p.q_heads, head, p.head_dim, first),
+          count, head_rows(IsKeys ? in.q : in.dy, tile.batch, p.q_len, p.q_heads, head, p.head_dim, first),
           IsKeys ? p.scale : 1.0f, tile_a, tile_b, out);
     }
   }
-  store_rows<Chunks>(out, {1.0f, 1.0f, 1.0f, 1.0f}, target, (p.accumulate & (IsKeys ? 2 : 4)) != 0);
+  store_rows<Chunks>(out, {1.0f, 1.0f, 1.0f, 1.0f},
+                     head_rows(gradient, tile.batch, p.k_len, p.kv_heads, tile.head, p.head_dim, tile.first),
+                     (p.accumulate & (IsKeys ? 2 : 4)) != 0);
 }
 
-#define BACKWARD_CHUNKS(NAME, T, CHUNKS, ...)                                                       \
-  MIXTAPE_KERNEL(attention_##NAME##_##T##_##CHUNKS, 256, AttentionParams p, Global<const T> q,      \
-                 Global<const T> k, Global<const T> v, Global<const T> dy, Global<const float> lse, \
-                 Global<const float> delta, Global<const std::int32_t> lengths, Global<T> gradient, \
-                 Global<std::uint64_t> errors) {                                                    \
-    MIXTAPE_SHARED(float, tile_a, kTile* kPitch);                                                   \
-    MIXTAPE_SHARED(float, tile_b, kTile* kPitch);                                                   \
-    __VA_ARGS__(p, {q, k, v, dy, lse, delta}, lengths, gradient, errors, tile_a, tile_b);           \
+#define BACKWARD_CHUNKS(NAME, T, CHUNKS, ...)                                                              \
+  MIXTAPE_KERNEL_BLOCKS(attention_##NAME##_##T##_##CHUNKS, 256, 1, AttentionParams p, Global<const T> q,   \
+                        Global<const T> k, Global<const T> v, Global<const T> dy, Global<const float> lse, \
+                        Global<const float> delta, Global<const std::int32_t> lengths, Global<T> gradient, \
+                        Global<std::uint64_t> errors) {                                                    \
+    MIXTAPE_SHARED(float, tile_a, kTile* kPitch);                                                          \
+    MIXTAPE_SHARED(float, tile_b, kTile* kPitch);                                                          \
+    __VA_ARGS__(p, {q, k, v, dy, lse, delta}, lengths, gradient, errors, tile_a, tile_b);                  \
   }
 #define BACKWARD_OF(T, CHUNKS)                                   \
   BACKWARD_CHUNKS(dq, T, CHUNKS, attention_dq<T, CHUNKS>)        \

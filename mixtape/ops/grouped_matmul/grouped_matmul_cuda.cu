@@ -160,7 +160,7 @@ MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<co
 }
 
 #define TENSOR(NAME, C, ...)                                                                    \
-  MIXTAPE_TENSOR_KERNEL(NAME##_##C##_tensor, 128, 2, GroupedGemmParams p, Global<const bf16> a, \
+  MIXTAPE_KERNEL_BLOCKS(NAME##_##C##_tensor, 128, 2, GroupedGemmParams p, Global<const bf16> a, \
                         Global<const bf16> b, Global<const std::uint32_t> offsets, Global<C> c, \
                         Global<std::uint64_t> errors) {                                         \
     MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                       \
