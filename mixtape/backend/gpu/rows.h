@@ -26,6 +26,27 @@ inline RowShape row_shape(std::int64_t rows, std::int64_t cols, std::size_t byte
   return {grid_of(rows), {1024, 1, 1}, 0};
 }
 
+// Rows that kernels on clusters hold: `size` blocks a row, `held` packs per thread. size 0: too wide.
+struct ClusterShape {
+  int size, held;
+  Grid grid, block;
+  // Of a row's packs that a block holds.
+  std::uint32_t block_bytes() const { return block[0] * static_cast<std::uint32_t>(held) * 16; }
+  std::string suffix() const { return str("_cluster", size, "_", held); }
+};
+
+// 16384 elements per block, 20480 at most.
+inline ClusterShape cluster_shape(std::int64_t rows, std::int64_t cols, std::size_t bytes) {
+  const std::int64_t packs = ceil_div(cols * static_cast<std::int64_t>(bytes), 16);
+  const int few = static_cast<int>(2 * bytes), most = few * 5 / 4;
+  for (const auto& [size, held] : {std::pair{1, few}, {2, few}, {4, few}, {8, few}, {8, most}}) {
+    const std::int64_t threads = ceil_div(ceil_div(packs, size * held), 32) * 32;
+    if (threads <= 512)
+      return {size, held, grid_of(rows * size), {static_cast<std::uint32_t>(threads), 1, 1}};
+  }
+  return {0, 0, {1, 1, 1}, {1, 1, 1}};
+}
+
 // For rows that threads loop over, about four of a row's `units` each: {threads of a row, rows of a block}.
 inline Grid row_block(std::int64_t units) {
   const std::int64_t threads = ceil_div(units, 4);

@@ -46,6 +46,21 @@ void cross_entropy_backward(CommandEncoder& encoder, const Buffer& x, const Buff
                   .writes = {dx}});
 }
 
+void cross_entropy_forward_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& targets,
+                                    const Buffer& dloss, const Buffer& loss, const Buffer& dx) {
+  const char* op = "cross_entropy_forward_backward";
+  check_inputs(op, x, targets);
+  check_not_empty(op, "x", x);
+  check_is(op, "dloss", dloss, DType::f32, targets.shape());
+  check_is(op, "loss", loss, DType::f32, targets.shape());
+  check_no_overlap(op, "loss", loss, "dloss", dloss);
+  check_like(op, "dx", dx, "x", x);
+  encoder.encode({.kernel = str("cross_entropy_forward_backward_", x.dtype()),
+                  .params = params_bytes(params_of(x, targets, Accumulate::no)),
+                  .reads = {x, targets, dloss},
+                  .writes = {loss, dx}});
+}
+
 Var cross_entropy(const Var& x, const Buffer& targets) {
   Tape& tape = common_tape("cross_entropy", {x});
   check_inputs("cross_entropy", x.value(), targets);

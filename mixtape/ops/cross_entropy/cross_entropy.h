@@ -5,7 +5,7 @@
 // dloss is 0 has gradient 0, whatever its logits: a masked row costs nothing and lets no NaN through. Saved
 // for backward: x, t, and lse f32 [rows,2] = max and log sum exp(x - max), two numbers so that rows near 1e8
 // keep their differences. Deterministic. A NaN in a row makes its loss and gradient NaN.
-// Accuracy: loss 1 unit + (80 + |x - max|) * 2^-24 absolute; dx 2 units + (84 + 2 |x - max|) * 2^-24 *
+// Accuracy: loss 1 unit + (80 + |x - max|) * 2^-24 absolute; dx 2 units + (84 + 3 |x - max|) * 2^-24 *
 // |dloss| * softmax, and 2^-126 where softmax is below that. Errors: invalid_argument for dtypes, ranks,
 // shapes or devices that disagree, or an empty dimension; index_out_of_range at wait for a target outside the
 // vocabulary, its row being 0.
@@ -24,6 +24,11 @@ void cross_entropy_forward(CommandEncoder& encoder, const Buffer& x, const Buffe
 void cross_entropy_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& targets,
                             const Buffer& lse, const Buffer& dloss, const Buffer& dx,
                             Accumulate accumulate = Accumulate::no);
+
+// Both at once, where dloss is known beforehand: the same values as one after the other, x read once where
+// the device allows. dx may be x.
+void cross_entropy_forward_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& targets,
+                                    const Buffer& dloss, const Buffer& loss, const Buffer& dx);
 
 Var cross_entropy(const Var& x, const Buffer& targets);
 

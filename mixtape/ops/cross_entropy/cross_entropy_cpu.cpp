@@ -82,6 +82,22 @@ void cross_entropy_backward(const HostCall& call) {
 }
 MIXTAPE_SIMD_KERNEL(cross_entropy_backward)
 
+template <class T>
+void cross_entropy_forward_backward(const HostCall& call) {
+  const auto& p = call.params<CrossEntropyParams>();
+  const auto cols = static_cast<std::size_t>(p.cols);
+  cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* x = call.read<T>(0) + r * p.cols;
+      const std::int64_t target = target_of(call, p, r);
+      LogSumExp lse{};
+      forward_row(x, cols, target, call.write<float>(0) + r, &lse);
+      backward_row(x, cols, target, lse, call.read<float>(2)[r], call.write<T>(1) + r * p.cols, false);
+    }
+  });
+}
+MIXTAPE_SIMD_KERNEL(cross_entropy_forward_backward)
+
 }  // namespace mixtape::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -89,5 +105,6 @@ HWY_AFTER_NAMESPACE();
 namespace mixtape {
 MIXTAPE_REGISTER_SIMD_KERNEL(cross_entropy_forward)
 MIXTAPE_REGISTER_SIMD_KERNEL(cross_entropy_backward)
+MIXTAPE_REGISTER_SIMD_KERNEL(cross_entropy_forward_backward)
 }  // namespace mixtape
 #endif

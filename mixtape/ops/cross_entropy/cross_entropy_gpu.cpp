@@ -1,3 +1,4 @@
+#include "mixtape/backend/gpu/rows.h"
 #include "mixtape/ops/cross_entropy/cross_entropy_params.h"
 #include "mixtape/ops/cross_entropy/logits_rows_gpu.h"
 
@@ -19,8 +20,28 @@ void backward(const Call& call) {
                call.index_errors(p.cols, p.is_signed != 0)});
 }
 
+// In one launch where a cluster can hold the row, else forward and backward.
+void both(const Call& call) {
+  const auto& p = call.params<CrossEntropyParams>();
+  const Buffer &x = call.read(0), &targets = call.read(1), &dloss = call.read(2);
+  const Buffer &loss = call.write(0), &dx = call.write(1);
+  const Argument errors = call.index_errors(p.cols, p.is_signed != 0);
+  const ClusterShape shape = cluster_shape(p.rows, p.cols, size_of(x.dtype()));
+  const std::string kernel = call.dispatch.kernel + shape.suffix();
+  if (shape.size > 0 && rows_are_packs({&x, &dx}) && call.queue.has(kernel)) {
+    call.launch(kernel, shape.grid, shape.block, p, {x, targets, dloss, loss, dx, errors});
+    return;
+  }
+  const auto lse = call.queue.scratch(static_cast<std::size_t>(p.rows) * 2 * sizeof(float));
+  call.launch(str("cross_entropy_forward_", x.dtype()), grid_of(p.rows), row_threads(p.cols, x.dtype(), 512),
+              p, {x, targets, loss, *lse, errors});
+  call.launch(str("cross_entropy_backward_", x.dtype()), grid_of(p.rows * row_blocks(p.cols, x.dtype(), 4)),
+              row_threads(p.cols, x.dtype(), 256), p, {x, targets, *lse, dloss, dx, errors});
+}
+
 MIXTAPE_GPU_LAUNCHERS("cross_entropy_forward_", forward);
 MIXTAPE_GPU_LAUNCHERS("cross_entropy_backward_", backward);
+MIXTAPE_GPU_LAUNCHERS("cross_entropy_forward_backward_", both);
 
 }  // namespace
 }  // namespace mixtape::gpu

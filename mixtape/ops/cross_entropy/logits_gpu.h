@@ -43,10 +43,7 @@ MIXTAPE_DEVICE float run_max(const Run<T, N, H>& run) {
   MIXTAPE_UNROLL
   for (int h = 0; h < H; ++h) {
     MIXTAPE_UNROLL
-    for (int i = 0; i < N; ++i) {
-      const float v = to_f32(run.packs[h].v[i]);
-      max = v > max ? v : max;
-    }
+    for (int i = 0; i < N; ++i) max = max_f32(max, to_f32(run.packs[h].v[i]));
   }
   return max;
 }
@@ -60,7 +57,7 @@ template <class T, int N, int H>
 MIXTAPE_DEVICE void add_run(LogSum& s, const Run<T, N, H>& run, float scale) {
   const float max = scale * run_max(run);
   if (max > s.max) {
-    s.sum *= exp_f32(s.max - max);
+    s.sum *= exp_fast(s.max - max);
     s.max = max;
   }
   const float shift = finite_max(s.max);
@@ -69,14 +66,16 @@ MIXTAPE_DEVICE void add_run(LogSum& s, const Run<T, N, H>& run, float scale) {
   for (int h = 0; h < H; ++h) {
     float part = 0.0f;
     MIXTAPE_UNROLL
-    for (int i = 0; i < N; ++i) part += exp_f32(fma_f32(to_f32(run.packs[h].v[i]), scale, -shift));
+    for (int i = 0; i < N; ++i) part += exp_fast(fma_f32(to_f32(run.packs[h].v[i]), scale, -shift));
     sum += part;
   }
   s.sum += sum;
 }
 
 // What is left of a thread's sum under the maximum of all.
-MIXTAPE_DEVICE float rescale(float max, float common) { return max == common ? 1.0f : exp_f32(max - common); }
+MIXTAPE_DEVICE float rescale(float max, float common) {
+  return max == common ? 1.0f : exp_fast(max - common);
+}
 
 // Over the block, the same in every thread.
 MIXTAPE_DEVICE LogSum block_log_sum(const LogSum& s, Shared<float> scratch) {
@@ -84,9 +83,9 @@ MIXTAPE_DEVICE LogSum block_log_sum(const LogSum& s, Shared<float> scratch) {
   return LogSum{max, block_sum(s.sum * rescale(s.max, max), scratch)};
 }
 
-// exp(z - max - log_sum), 0 past what f32 holds.
+// exp(z - max - log_sum), 0 below 2^-126.
 MIXTAPE_DEVICE float softmax_at(float x, float scale, float max, float log_sum) {
-  return exp_f32(fma_f32(x, scale, -max) - log_sum);
+  return exp_fast(fma_f32(x, scale, -max) - log_sum);
 }
 
 }  // namespace mixtape

@@ -115,6 +115,23 @@ void kl_div_backward(CommandEncoder& encoder, const Buffer& teacher, const Buffe
                   .writes = {dstudent}});
 }
 
+void kl_div_forward_backward(CommandEncoder& encoder, const Buffer& teacher, const Buffer& student,
+                             float temperature, const Buffer& dloss, const Buffer& loss,
+                             const Buffer& dstudent) {
+  const char* op = "kl_div_forward_backward";
+  check_full(op, teacher, student, temperature);
+  check_not_empty(op, "student", student);
+  check_row_values(op, student, "dloss", dloss);
+  check_row_values(op, student, "loss", loss);
+  check_no_overlap(op, "loss", loss, "dloss", dloss);
+  check_like(op, "dstudent", dstudent, "student", student);
+  check_no_overlap(op, "dstudent", dstudent, "teacher", teacher);
+  encoder.encode({.kernel = str("kl_div_forward_backward_", student.dtype()),
+                  .params = params_bytes(params_of(student, 0, temperature, false, Accumulate::no)),
+                  .reads = {teacher, student, dloss},
+                  .writes = {loss, dstudent}});
+}
+
 void kl_div_top_k_forward(CommandEncoder& encoder, const TopKTargets& teacher, const Buffer& student,
                           float temperature, bool rest_bucket, const Buffer& loss, const Buffer& stats) {
   check_targets("kl_div", teacher, student, temperature);

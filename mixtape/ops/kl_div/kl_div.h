@@ -51,6 +51,12 @@ void kl_div_backward(CommandEncoder& encoder, const Buffer& teacher, const Buffe
                      const Buffer& stats, const Buffer& dloss, const Buffer& dstudent,
                      Accumulate accumulate = Accumulate::no);
 
+// Both at once, where dloss is known beforehand: the same values as one after the other, each row read once
+// where the device allows. dstudent may be student.
+void kl_div_forward_backward(CommandEncoder& encoder, const Buffer& teacher, const Buffer& student,
+                             float temperature, const Buffer& dloss, const Buffer& loss,
+                             const Buffer& dstudent);
+
 void kl_div_top_k_forward(CommandEncoder& encoder, const TopKTargets& teacher, const Buffer& student,
                           float temperature, bool rest_bucket, const Buffer& loss, const Buffer& stats);
 // dstudent may be student, with Accumulate::no.

@@ -218,6 +218,25 @@ void kl_div_backward(const HostCall& call) {
 MIXTAPE_SIMD_KERNEL(kl_div_backward)
 
 template <class S>
+void kl_div_forward_backward(const HostCall& call) {
+  const auto& p = call.params<KlDivParams>();
+  const auto cols = static_cast<std::size_t>(p.cols);
+  for_rows(call, p, p.cols, [&](const auto* teacher, std::int64_t r) {
+    const S* student = call.read<S>(1) + r * p.cols;
+    const float dloss = call.read<float>(2)[r];
+    S* out = call.write<S>(1) + r * p.cols;
+    Stats stats{};
+    call.write<float>(0)[r] = forward_row(teacher, student, cols, p.inv_t, stats);
+    if (dloss != 0.0f) {
+      backward_row(teacher, student, cols, p.inv_t, stats, dloss * p.inv_t, out, false);
+    } else {
+      std::fill(out, out + cols, S(0.0f));
+    }
+  });
+}
+MIXTAPE_SIMD_KERNEL(kl_div_forward_backward)
+
+template <class S>
 void kl_div_top_k_forward(const HostCall& call) {
   const auto& p = call.params<KlDivParams>();
   check_ascending(call, p);
@@ -264,6 +283,7 @@ HWY_AFTER_NAMESPACE();
 namespace mixtape {
 MIXTAPE_REGISTER_SIMD_KERNEL(kl_div_forward)
 MIXTAPE_REGISTER_SIMD_KERNEL(kl_div_backward)
+MIXTAPE_REGISTER_SIMD_KERNEL(kl_div_forward_backward)
 MIXTAPE_REGISTER_SIMD_KERNEL(kl_div_top_k_forward)
 MIXTAPE_REGISTER_SIMD_KERNEL(kl_div_top_k_backward)
 }  // namespace mixtape

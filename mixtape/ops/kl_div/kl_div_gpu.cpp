@@ -1,3 +1,4 @@
+#include "mixtape/backend/gpu/rows.h"
 #include "mixtape/ops/cross_entropy/logits_rows_gpu.h"
 #include "mixtape/ops/kl_div/kl_div_params.h"
 
@@ -20,6 +21,26 @@ void backward(const Call& call) {
   call.launch(typed(call, "kl_div_backward"), grid_of(p.rows * row_blocks(p.cols, DType::bf16, 2)),
               row_threads(p.cols, DType::bf16, 256), p,
               {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0)});
+}
+
+// In one launch where a cluster can hold both rows, else forward and backward.
+void both(const Call& call) {
+  const auto& p = call.params<KlDivParams>();
+  const Buffer &teacher = call.read(0), &student = call.read(1), &dloss = call.read(2);
+  const Buffer &loss = call.write(0), &dstudent = call.write(1);
+  const ClusterShape shape = cluster_shape(p.rows, p.cols, size_of(student.dtype()));
+  const std::string kernel = call.dispatch.kernel + shape.suffix();
+  if (shape.size > 0 && teacher.dtype() == student.dtype() &&
+      rows_are_packs({&teacher, &student, &dstudent}) && call.queue.has(kernel)) {
+    call.launch(kernel, shape.grid, shape.block, p, {teacher, student, dloss, loss, dstudent},
+                shape.block_bytes());
+    return;
+  }
+  const auto stats = call.queue.scratch(static_cast<std::size_t>(p.rows * kKlStats) * sizeof(float));
+  call.launch(typed(call, "kl_div_forward"), grid_of(p.rows), row_threads(p.cols, DType::bf16, 512), p,
+              {teacher, student, loss, *stats});
+  call.launch(typed(call, "kl_div_backward"), grid_of(p.rows * row_blocks(p.cols, DType::bf16, 2)),
+              row_threads(p.cols, DType::bf16, 256), p, {teacher, student, *stats, dloss, dstudent});
 }
 
 // Where kernels report an index that is not above the one before.
@@ -63,6 +84,7 @@ void targets(const Call& call) {
 
 MIXTAPE_GPU_LAUNCHERS("kl_div_forward_", forward);
 MIXTAPE_GPU_LAUNCHERS("kl_div_backward_", backward);
+MIXTAPE_GPU_LAUNCHERS("kl_div_forward_backward_", both);
 MIXTAPE_GPU_LAUNCHERS("kl_div_top_k_forward_", top_k_forward);
 MIXTAPE_GPU_LAUNCHERS("kl_div_top_k_backward_", top_k_backward);
 MIXTAPE_GPU_LAUNCHERS("top_k_targets_", targets);

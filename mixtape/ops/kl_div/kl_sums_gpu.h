@@ -26,7 +26,7 @@ MIXTAPE_DEVICE void move_maxima(KlSums& k, float t_max, float s_max) {
 
 // Adds one entry of each, relative to the maxima.
 MIXTAPE_DEVICE void add_entry(KlSums& k, float t, float s) {
-  const float p = exp_f32(t), q = exp_f32(s);
+  const float p = exp_fast(t), q = exp_fast(s);
   k.t_sum += p;
   k.s_sum += q;
   k.gap += p > 0.0f ? p * (t - s) : 0.0f;

@@ -1,0 +1,74 @@
+// The kernels for clusters, on the simulator, whose clusters have one block: they are part of this program
+// only, where the launcher finds them.
+#include <cmath>
+
+#include "mixtape/ops/kl_div/kl_div.h"
+#include "mixtape/ops/kl_div/kl_div_cuda.cu"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+using testing::upload;
+
+struct Values {
+  testing::HostTensor loss, dx;
+};
+
+// With and, where the student is moved off its alignment, without a cluster.
+Values run(const testing::HostTensor& teacher, const testing::HostTensor& student,
+           const std::vector<float>& dloss, bool is_aligned) {
+  const Device device = Device::open("sim");
+  const testing::Poison poison(device);
+  const Shape& shape = student.shape;
+  const std::int64_t shift = is_aligned ? 0 : 1;
+  const Buffer memory = device.alloc(student.dtype, {shape.numel() + shift});
+  const Buffer in = memory.slice(shift, shape.numel() + shift).reshape(shape);
+  const Buffer loss = device.alloc_uninitialized(DType::f32, {shape[0]});
+  CommandEncoder encoder(device);
+  encoder.copy(upload(device, student), in);
+  kl_div_forward_backward(encoder, upload(device, teacher), in, 2.0f, Buffer::from(device, {shape[0]}, dloss),
+                          loss, in);
+  encoder.commit_and_wait();
+  return {testing::download(loss), testing::download(in)};
+}
+
+TEST(KlDivCluster, MatchesTwoKernels) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t cols : {8, 264, 4096}) {
+      const testing::HostTensor t = testing::random_tensor(dtype, {3, cols}, 3, 3.0),
+                                s = testing::random_tensor(dtype, {3, cols}, 4, 3.0);
+      const std::vector<float> dloss = {1.0f, 0.0f, -0.5f};
+      const Values found = run(t, s, dloss, true), wanted = run(t, s, dloss, false);
+      testing::expect_close(str("loss ", cols), found.loss, wanted.loss.values, {2.0, 1e-5});
+      testing::expect_close(str("dx ", cols), found.dx, wanted.dx.values, {2.0, 1e-6});
+      for (std::int64_t c = 0; c < cols; ++c) ASSERT_EQ(found.dx.values[cols + c], 0.0);
+    }
+  }
+}
+
+TEST(KlDivCluster, NanAndMinusInfinity) {
+  const testing::Doubles low(4 * 1024, -HUGE_VAL);
+  testing::HostTensor t{DType::f32, {4, 1024}, low}, s{DType::f32, {4, 1024}, low};
+  for (const std::size_t row : {0, 1, 2, 3}) {
+    t.values[row * 1024 + 2] = t.values[row * 1024 + 900] = 1.0;
+    s.values[row * 1024 + 2] = s.values[row * 1024 + 900] = 3.0;
+  }
+  s.values[1024 + 900] = -HUGE_VAL;
+  s.values[2048 + 5] = NAN;
+  t.values[3072 + 5] = NAN;
+  const Values found = run(t, s, {1.0f, 1.0f, 1.0f, 0.0f}, true);
+  EXPECT_EQ(found.loss.values[0], 0.0);
+  EXPECT_EQ(found.loss.values[1], HUGE_VAL);
+  EXPECT_TRUE(std::isnan(found.loss.values[2]));
+  EXPECT_TRUE(std::isnan(found.loss.values[3]));
+  EXPECT_EQ(found.dx.values[1024 + 2], 0.25);
+  EXPECT_EQ(found.dx.values[1024 + 900], -0.25);
+  for (std::size_t c = 0; c < 1024; ++c) {
+    ASSERT_EQ(found.dx.values[c], 0.0);
+    ASSERT_EQ(found.dx.values[3072 + c], 0.0);
+  }
+}
+
+}  // namespace
+}  // namespace mixtape
