@@ -157,7 +157,7 @@ macro(mixtape_tests)
     target_link_libraries(${test_name} PRIVATE GTest::gtest GTest::gmock GTest::gtest_main)
     add_test(NAME ${test_name} COMMAND ${test_name})
     set_tests_properties(${test_name} PROPERTIES WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} ENVIRONMENT
-                         "OMP_NUM_THREADS=2;OMP_WAIT_POLICY=passive;MIXTAPE_TEST_TMP=${CMAKE_BINARY_DIR}")
+                         "OMP_NUM_THREADS=2;OMP_WAIT_POLICY=passive;MIXTAPE_TEST_DEVICES=cpu,sim;MIXTAPE_TEST_TMP=${CMAKE_BINARY_DIR}")
   endforeach()
   if(EXISTS ${CMAKE_SOURCE_DIR}/tests/CMakeLists.txt)
     add_subdirectory(tests)

@@ -127,7 +127,7 @@ class CardKernels final : public KernelRegistry {
   bool has(const std::string& name) const override { return gpu::find_launcher(name) || has_kernel(name); }
   bool has_kernel(const std::string& name) const {
     const std::lock_guard lock(mutex_);
-    return functions_.contains(name) || gpu::find_module(name) != nullptr;
+    return functions_.contains(name) || module_of(name) != nullptr;
   }
   void register_host(const std::string& name, HostKernel) override {
     fail(ErrorCode::not_supported, "register_host: kernel '", name, "': cuda:", card_->index,
@@ -149,7 +149,7 @@ class CardKernels final : public KernelRegistry {
   Function find(const std::string& name) {
     const std::lock_guard lock(mutex_);
     if (const auto known = functions_.find(name); known != functions_.end()) return known->second;
-    const gpu::Module* module = gpu::find_module(name);
+    const gpu::Module* module = module_of(name);
     if (module == nullptr) {
       fail(ErrorCode::not_supported, "kernel '", name, "' does not exist on cuda:", card_->index);
     }
@@ -160,6 +160,12 @@ class CardKernels final : public KernelRegistry {
   }
 
  private:
+  // Null for a kernel that this card cannot run.
+  const gpu::Module* module_of(const std::string& kernel) const {
+    const gpu::Module* module = gpu::find_module(kernel);
+    return module != nullptr && gpu::is_for_hopper(*module) && card_->architecture != "sm_90" ? nullptr
+                                                                                              : module;
+  }
   ModuleHandle load(const gpu::Module& module) {
     ModuleHandle& handle = modules_[module.begin];
     if (handle != nullptr) return handle;

@@ -5,24 +5,17 @@
 namespace mixtape::gpu {
 namespace {
 
-// Where a Hopper file and a common one have a kernel of one name, the Hopper file's counts.
 std::map<std::string, Module>& table() {
   static std::map<std::string, Module> kernels;
   return kernels;
 }
 
-bool is_for_cuda_only(const Module& module) { return std::string(module.name).ends_with("_cuda"); }
-
 }  // namespace
 
+bool is_for_hopper(const Module& module) { return std::string(module.name).ends_with("_cuda"); }
+
 bool register_module(const Module& module) {
-  for (const char* kernel : module.kernels) {
-    if (is_for_cuda_only(module)) {
-      table().insert_or_assign(kernel, module);
-    } else {
-      table().emplace(kernel, module);
-    }
-  }
+  for (const char* kernel : module.kernels) table().emplace(kernel, module);
   return true;
 }
 

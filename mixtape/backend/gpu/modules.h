@@ -15,6 +15,8 @@ struct Module {
 
 // Modules enter themselves here before main.
 bool register_module(const Module& module);
+// Of a <op>_cuda.cu: holds Hopper's machine code alone.
+bool is_for_hopper(const Module& module);
 // Null where no module has the kernel.
 const Module* find_module(const std::string& kernel);
 std::vector<std::string> module_kernels();

@@ -64,13 +64,13 @@ MIXTAPE_DEVICE void add_products(const Operand<A>& a, const Operand<B>& b, std::
     for (int d = 0; d < kDepth; ++d) {
       float va[8], vb[8];
       MIXTAPE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const auto pack_a = load_pack<4>(tile_a + (d * kPitch + held_index(y, half * 4)));
-        const auto pack_b = load_pack<4>(tile_b + (d * kPitch + held_index(x, half * 4)));
+      for (int quad = 0; quad < 2; ++quad) {
+        const auto pack_a = load_pack<4>(tile_a + (d * kPitch + held_index(y, quad * 4)));
+        const auto pack_b = load_pack<4>(tile_b + (d * kPitch + held_index(x, quad * 4)));
         MIXTAPE_UNROLL
         for (int i = 0; i < 4; ++i) {
-          va[half * 4 + i] = pack_a.v[i];
-          vb[half * 4 + i] = pack_b.v[i];
+          va[quad * 4 + i] = pack_a.v[i];
+          vb[quad * 4 + i] = pack_b.v[i];
         }
       }
       MIXTAPE_UNROLL

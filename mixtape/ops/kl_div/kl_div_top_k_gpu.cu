@@ -183,7 +183,8 @@ MIXTAPE_DEVICE void kl_div_top_k_backward(const KlDivParams& p, Global<const T> 
   const Global<const S> in = student + row * p.cols;
   const Global<S> out = dstudent + row * p.cols;
   const bool has_rest = p.rest_bucket != 0 && weight != 0.0f;
-  const RestGradient g = has_rest ? rest_gradient(r, weight) : RestGradient{0.0f, 0.0f, 0.0f};
+  RestGradient g{0.0f, 0.0f, 0.0f};
+  if (has_rest) g = rest_gradient(r, weight);
   const bool is_dense = is_aligned(student, 16) && is_aligned(dstudent, 16) && p.cols % kPack == 0;
   for (std::int64_t first = 0; first < p.cols && (has_rest || p.accumulate == 0); first += kChosenColumns) {
     const std::int64_t columns = part_columns(p.cols, first);

@@ -107,7 +107,8 @@ MIXTAPE_DEVICE void quantize(const QuantizeGpuParams& p, Global<const T> w, Glob
     not_finite += lane_xor(not_finite, mask);
   }
   const bool is_bad = not_finite != 0.0f || !is_finite(high - low);
-  const GroupFit fit = is_bad ? GroupFit{1.0f, 0.0f} : fit_range_gpu(p, low, high);
+  GroupFit fit{1.0f, 0.0f};
+  if (!is_bad) fit = fit_range_gpu(p, low, high);
   const float largest = static_cast<float>((1 << p.bits) - 1);
   std::uint64_t codes = 0;
   MIXTAPE_UNROLL

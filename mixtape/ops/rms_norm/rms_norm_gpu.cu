@@ -93,8 +93,11 @@ struct RmsNormRow {
     for (int h = 0; h < Held; ++h) {
       const int c = column<kPack>(h);
       const bool is_inside = row < end && c < cols;
-      x[h] = is_inside ? load_pack<kPack>(all_x + (row * cols + c)) : Pack<T, kPack>{};
-      dy[h] = is_inside ? load_pack<kPack>(all_dy + (row * cols + c)) : Pack<T, kPack>{};
+      x[h] = Pack<T, kPack>{};
+      dy[h] = Pack<T, kPack>{};
+      if (!is_inside) continue;
+      x[h] = load_pack<kPack>(all_x + (row * cols + c));
+      dy[h] = load_pack<kPack>(all_dy + (row * cols + c));
     }
   }
 };

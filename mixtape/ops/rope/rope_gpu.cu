@@ -174,7 +174,7 @@ MIXTAPE_DEVICE void rope(const RopeParams& p, Global<const T> x, Global<const fl
   for (int h = 0; h < kRopeHeads; ++h) {
     if (head + h >= p.heads) break;
     float to_a[N], to_b[N];
-    turn(a[h], b[h], cos, sin, is_interleaved, to_a, to_b);
+    turn<T, N>(a[h], b[h], cos, sin, is_interleaved, to_a, to_b);
     put<T, N>(y + (a_at + h * p.head_dim), to_a, p.accumulate != 0);
     put<T, N>(y + (b_at + h * p.head_dim), to_b, p.accumulate != 0);
   }

@@ -1,0 +1,31 @@
+// Every dispatch that the CPU knows has a launcher, and every kernel that the simulator ran is in the
+// fatbins.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "mixtape/backend/gpu/launcher.h"
+#include "mixtape/backend/gpu/modules.h"
+#include "mixtape/backend/sim/machine.h"
+#include "mixtape/runtime/kernel_registry.h"
+
+namespace mixtape {
+namespace {
+
+TEST(GpuKernels, EveryHostKernelHasALauncher) {
+  const std::vector<std::string> host = builtin_host_kernels();
+  ASSERT_GT(host.size(), 100u);
+  for (const std::string& name : host) EXPECT_NE(gpu::find_launcher(name), nullptr) << name;
+}
+
+TEST(GpuKernels, TheFatbinsHoldWhatTheSimulatorRuns) {
+  const std::vector<std::string> compiled = gpu::module_kernels();
+  if (compiled.empty()) GTEST_SKIP() << "built without nvcc";
+  for (const std::string& name : sim::kernels()) {
+    if (name.starts_with("test_")) continue;
+    EXPECT_TRUE(std::binary_search(compiled.begin(), compiled.end(), name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace mixtape
