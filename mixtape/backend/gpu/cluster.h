@@ -83,6 +83,34 @@ void hide(Pack<T, N>&) {}
 inline void wait_packs() {}
 #endif
 
+// The larger of each pair of values; a NaN is passed over.
+template <class T, int N>
+MIXTAPE_DEVICE Pack<T, N> max_packs(const Pack<T, N>& a, const Pack<T, N>& b) {
+  Pack<T, N> pack;
+  MIXTAPE_UNROLL
+  for (int i = 0; i < N; ++i) pack.v[i] = from_f32<T>(max_f32(to_f32(a.v[i]), to_f32(b.v[i])));
+  return pack;
+}
+#if defined(__CUDACC__)
+MIXTAPE_DEVICE Pack<bf16, 8> max_packs(const Pack<bf16, 8>& a, const Pack<bf16, 8>& b) {
+  Pack<bf16, 8> pack;
+  const uint4 u = reinterpret_cast<const uint4&>(a), v = reinterpret_cast<const uint4&>(b);
+  uint4 w;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(w.x) : "r"(u.x), "r"(v.x));
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(w.y) : "r"(u.y), "r"(v.y));
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(w.z) : "r"(u.z), "r"(v.z));
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(w.w) : "r"(u.w), "r"(v.w));
+  reinterpret_cast<uint4&>(pack) = w;
+  return pack;
+}
+#endif
+template <class T, int N>
+MIXTAPE_DEVICE float max_of(const Pack<T, N>& pack) {
+  float max = to_f32(pack.v[0]);
+  MIXTAPE_UNROLL
+  for (int i = 1; i < N; ++i) max = max_f32(max, to_f32(pack.v[i]));
+  return max;
+}
 template <int N, class T>
 MIXTAPE_DEVICE Pack<T, N> pack_of(T v) {
   Pack<T, N> pack;

@@ -24,10 +24,19 @@ MIXTAPE_DEVICE void hide(Run<T, N, H>& held) {
   for (int h = 0; h < H; ++h) hide(held.packs[h]);
 }
 
+// The warp's largest; a NaN is passed over.
+template <class T, int N, int H>
+MIXTAPE_DEVICE float warp_max(const Run<T, N, H>& held) {
+  Pack<T, N> max = pack_of<N>(from_f32<T>(minus_infinity()));
+  MIXTAPE_UNROLL
+  for (int h = 0; h < H; ++h) max = max_packs(max, held.packs[h]);
+  return lane_max(max_of(max));
+}
+
 // Over the warp, the same in every lane.
 template <class T, int N, int H>
 MIXTAPE_DEVICE LogSum warp_log_sum(Run<T, N, H>& held) {
-  const float max = lane_max(run_max(held));
+  const float max = warp_max(held);
   hide(held);
   LogSum s{max, 0.0f};
   MIXTAPE_UNROLL

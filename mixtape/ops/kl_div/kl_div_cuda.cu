@@ -30,14 +30,10 @@ MIXTAPE_DEVICE void hold_student(const ClusterRow<T, Size, Held>& r, Global<cons
 // Over the warp, the same in every lane.
 template <class T, int N, int Held>
 MIXTAPE_DEVICE KlSums warp_sums(Run<T, N, Held>& teacher, Shared<T> student, float scale) {
-  float s_max = minus_infinity();
+  Pack<T, N> s_max = pack_of<N>(from_f32<T>(minus_infinity()));
   MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) {
-    const Pack<T, N> s = load_pack<N>(student + place<N>(h));
-    MIXTAPE_UNROLL
-    for (int i = 0; i < N; ++i) s_max = max_f32(s_max, to_f32(s.v[i]));
-  }
-  KlSums sums{scale * lane_max(run_max(teacher)), scale * lane_max(s_max), 0.0f, 0.0f, 0.0f};
+  for (int h = 0; h < Held; ++h) s_max = max_packs(s_max, load_pack<N>(student + place<N>(h)));
+  KlSums sums{scale * warp_max(teacher), scale * lane_max(max_of(s_max)), 0.0f, 0.0f, 0.0f};
   hide(teacher);
   lane_barrier();  // what was read before is read again, not kept
   const float t_shift = finite_max(sums.t_max), s_shift = finite_max(sums.s_max);
