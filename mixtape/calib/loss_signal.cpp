@@ -57,10 +57,31 @@ void read_tensor(const SafetensorsFile& file, const std::string& name, const Buf
   to.slice(at, at + rows).write_bytes(view.bytes.data());
 }
 
+Buffer new_losses(CommandEncoder& encoder, const Buffer& dloss) {
+  return encoder.device().alloc_uninitialized(DType::f32, dloss.shape());
+}
+
+Buffer top_k_loss_and_gradient(CommandEncoder& encoder, const TopKTargets& targets, const Buffer& logits,
+                               const KlOptions& options, const Buffer& dloss, const Buffer& dlogits) {
+  const Buffer losses = new_losses(encoder, dloss);
+  const Buffer stats = encoder.device().alloc_uninitialized(DType::f32, {logits.shape().rows(), kKlStats});
+  kl_div_top_k_forward(encoder, targets, logits, options.temperature, options.rest_bucket, losses, stats);
+  kl_div_top_k_backward(encoder, targets, logits, options.temperature, options.rest_bucket, stats, dloss,
+                        dlogits);
+  return losses;
+}
+
 }  // namespace
 
 Var NextToken::loss(const Var& logits, std::int64_t begin, std::int64_t end) {
   return cross_entropy(logits, targets_.slice(begin, end));
+}
+
+Buffer NextToken::loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
+                                    std::int64_t begin, std::int64_t end, const Buffer& dlogits) {
+  const Buffer losses = new_losses(encoder, dloss);
+  cross_entropy_forward_backward(encoder, logits, targets_.slice(begin, end), dloss, losses, dlogits);
+  return losses;
 }
 
 void LiveTeacher::start_batch(const Batch& batch, std::span<const std::size_t>) {
@@ -68,9 +89,24 @@ void LiveTeacher::start_batch(const Batch& batch, std::span<const std::size_t>) 
   hidden_ = hidden_rows(teacher_, batch);
 }
 
+Buffer LiveTeacher::reference(DType dtype, std::int64_t begin, std::int64_t end) const {
+  return teacher_.logits(tape_.constant(hidden_.slice(begin, end)), dtype).value();
+}
+
 Var LiveTeacher::loss(const Var& logits, std::int64_t begin, std::int64_t end) {
-  const Var reference = teacher_.logits(tape_.constant(hidden_.slice(begin, end)), logits.dtype());
-  return kl_div(logits, reference.value(), options_);
+  return kl_div(logits, reference(logits.dtype(), begin, end), options_);
+}
+
+Buffer LiveTeacher::loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
+                                      std::int64_t begin, std::int64_t end, const Buffer& dlogits) {
+  const Buffer teacher = reference(logits.dtype(), begin, end);
+  if (options_.top_k > 0) {
+    const TopKTargets targets = make_top_k_targets(encoder, teacher, options_.top_k, options_.temperature);
+    return top_k_loss_and_gradient(encoder, targets, logits, options_, dloss, dlogits);
+  }
+  const Buffer losses = new_losses(encoder, dloss);
+  kl_div_forward_backward(encoder, teacher, logits, options_.temperature, dloss, losses, dlogits);
+  return losses;
 }
 
 CachedTeacher::CachedTeacher(const std::filesystem::path& directory, const std::string& fingerprint,
@@ -99,10 +135,18 @@ void CachedTeacher::start_batch(const Batch& batch, std::span<const std::size_t>
   }
 }
 
+TopKTargets CachedTeacher::targets(std::int64_t begin, std::int64_t end) const {
+  return {targets_.logits.slice(begin, end), targets_.indices.slice(begin, end),
+          targets_.rest_lse.slice(begin, end)};
+}
+
 Var CachedTeacher::loss(const Var& logits, std::int64_t begin, std::int64_t end) {
-  const TopKTargets targets{targets_.logits.slice(begin, end), targets_.indices.slice(begin, end),
-                            targets_.rest_lse.slice(begin, end)};
-  return kl_div(logits, targets, options_);
+  return kl_div(logits, targets(begin, end), options_);
+}
+
+Buffer CachedTeacher::loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
+                                        std::int64_t begin, std::int64_t end, const Buffer& dlogits) {
+  return top_k_loss_and_gradient(encoder, targets(begin, end), logits, options_, dloss, dlogits);
 }
 
 void write_targets(const std::filesystem::path& directory, const std::string& fingerprint,

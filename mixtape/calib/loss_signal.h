@@ -20,6 +20,10 @@ class LossSignal {
   virtual void start_batch(const Batch& batch, std::span<const std::size_t> rows) = 0;
   // Loss f32 [end-begin] of the model's logits [end-begin, V] for positions [begin, end) of the batch.
   virtual Var loss(const Var& logits, std::int64_t begin, std::int64_t end) = 0;
+  // The same losses, and in `dlogits`, like logits, their gradient for the upstream weights dloss
+  // f32 [end-begin]. Encoded, not waited for.
+  virtual Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
+                                   std::int64_t begin, std::int64_t end, const Buffer& dlogits) = 0;
 };
 
 // -log p(next token).
@@ -27,6 +31,8 @@ class NextToken final : public LossSignal {
  public:
   void start_batch(const Batch& batch, std::span<const std::size_t>) override { targets_ = batch.targets; }
   Var loss(const Var& logits, std::int64_t begin, std::int64_t end) override;
+  Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
+                           std::int64_t begin, std::int64_t end, const Buffer& dlogits) override;
 
  private:
   Buffer targets_;
@@ -39,8 +45,11 @@ class LiveTeacher final : public LossSignal {
       : teacher_(teacher), tape_(tape), options_(options) {}
   void start_batch(const Batch& batch, std::span<const std::size_t> rows) override;
   Var loss(const Var& logits, std::int64_t begin, std::int64_t end) override;
+  Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
+                           std::int64_t begin, std::int64_t end, const Buffer& dlogits) override;
 
  private:
+  Buffer reference(DType dtype, std::int64_t begin, std::int64_t end) const;
   const CausalLm& teacher_;
   Tape& tape_;
   KlOptions options_;
@@ -55,8 +64,11 @@ class CachedTeacher final : public LossSignal {
                 const KlOptions& options);
   void start_batch(const Batch& batch, std::span<const std::size_t> rows) override;
   Var loss(const Var& logits, std::int64_t begin, std::int64_t end) override;
+  Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
+                           std::int64_t begin, std::int64_t end, const Buffer& dlogits) override;
 
  private:
+  TopKTargets targets(std::int64_t begin, std::int64_t end) const;
   std::filesystem::path directory_;
   Tape& tape_;
   KlOptions options_;

@@ -117,15 +117,21 @@ class Step {
   Buffer head(const Batch& batch, const Buffer& h, std::int64_t begin, std::int64_t end,
               const Buffer& gradient) {
     const Var leaf = gradient ? tape_.parameter(h) : tape_.constant(h);
-    const Var loss = signal_.loss(model_.logits(leaf, logit_dtype(h.dtype())), begin, end);
-    const std::span<const float> weights(batch.weights.data() + begin, static_cast<std::size_t>(end - begin));
-    if (gradient) {
-      std::vector<float> upstream(weights.begin(), weights.end());
-      for (float& w : upstream) w = static_cast<float>(w / batch.total_weight);
-      tape_.backward(loss, Buffer::from(tape_.device(), loss.shape(), upstream));
-      tape_.encoder().copy(leaf.grad(), gradient);
-    }
-    return loss.value();
+    const Var logits = model_.logits(leaf, logit_dtype(h.dtype()));
+    if (!gradient) return signal_.loss(logits, begin, end).value();
+    const Buffer dlogits = tape_.alloc(logits.dtype(), logits.shape());
+    const Buffer losses = signal_.loss_and_gradient(tape_.encoder(), logits.value(),
+                                                    upstream(batch, begin, end), begin, end, dlogits);
+    tape_.backward(logits, dlogits);
+    tape_.encoder().copy(leaf.grad(), gradient);
+    return losses;
+  }
+
+  // Each position's share of the batch's loss.
+  Buffer upstream(const Batch& batch, std::int64_t begin, std::int64_t end) const {
+    std::vector<float> weights(batch.weights.begin() + begin, batch.weights.begin() + end);
+    for (float& w : weights) w = static_cast<float>(w / batch.total_weight);
+    return Buffer::from(tape_.device(), {end - begin}, weights);
   }
 
   // f32 on the CPU. A GPU's bandwidth and matrix units want the activations' dtype.
