@@ -79,7 +79,7 @@ Bound forward_bound(Unary op, double max_x) {
     case Unary::rsqrt:
       return {1.0, 0.0};
     case Unary::exp:
-      return {1.01, 0.0};
+      return {2.0, 0.0};
     case Unary::log:
       return {2.0, 0.0};
     case Unary::sigmoid:
@@ -364,7 +364,8 @@ TEST(Elementwise, AccuracyOverTheWholeRange) {
     }
     for (const Unary op : {Unary::exp, Unary::log, Unary::sqrt, Unary::sigmoid, Unary::tanh, Unary::silu}) {
       const auto [y, dx] = at_points(device, op, points);
-      const Bound bound = forward_bound(op, 0.0);
+      Bound bound = forward_bound(op, 0.0);
+      if (op == Unary::exp && device == Device::cpu()) bound.units = 1.01;
       for (std::size_t i = 0; i < points.size(); ++i) {
         const double wanted = oracle::unary_value<double>(op, points[i], 1.0);
         const bool is_equal = static_cast<double>(y[i]) == static_cast<double>(static_cast<float>(wanted)) ||
