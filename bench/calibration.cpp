@@ -1,8 +1,10 @@
-// Speed of DWQ on random weights of a real model's shape, live teacher, bf16:
-//   calibration [DEVICE] [SHAPE] [BATCH] [LENGTH] [STEPS]     defaults: cpu smollm2 4 512 3
-// Counts 8 FLOP per matrix weight and token (2 teacher, 2 student, 4 gradients; tied head included, attention
-// not) as a share of a plain bf16 matrix product's rate in the same run: oneDNN's own at 1024^3 on the CPU,
-// 8192^3 on a GPU.
+// Speed of DWQ on random weights of a real model's shape, bf16:
+//   calibration [DEVICE] [SHAPE] [BATCH] [LENGTH] [STEPS] [live|cached]     defaults: cpu smollm2 4 512 3
+//   live
+// live runs the teacher beside the student; cached compares with its 64 largest logits, which are there
+// already. Counts 8 FLOP, or 6 without a teacher, per matrix weight and token (2 teacher, 2 student, 4
+// gradients; tied head included, attention not) as a share of a plain bf16 matrix product's rate in the same
+// run: oneDNN's own at 1024^3 on the CPU, 8192^3 on a GPU.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -10,12 +12,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <dnnl.hpp>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/core/random.h"
 #include "mixtape/nn/tensor_list.h"
+#include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/matmul/matmul.h"
 
 namespace mixtape {
@@ -24,6 +28,7 @@ namespace {
 struct Setup {
   std::string device = "cpu", shape = "smollm2";
   std::int64_t batch = 4, length = 512, steps = 3;
+  bool live = true;
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -162,6 +167,55 @@ double train_rate(const Setup& s, const ModelConfig& config, const Parameters& s
   return static_cast<double>(s.batch * s.length * s.steps) / (at.back() - at[1]);
 }
 
+// The K largest logits of a teacher that nobody ran.
+class RandomTargets final : public LossSignal {
+ public:
+  explicit RandomTargets(std::int64_t vocab) : vocab_(vocab) {}
+  void start_batch(const Batch& batch, std::span<const std::size_t>) override {
+    const std::int64_t positions = batch.ids.numel();
+    if (all_.logits && all_.logits.shape()[0] == positions) return;
+    std::vector<float> logits;
+    std::vector<std::uint32_t> indices;
+    for (std::int64_t i = 0; i < positions * kK; ++i) {
+      logits.push_back(static_cast<float>(normal(3, static_cast<std::uint64_t>(i))));
+      indices.push_back(static_cast<std::uint32_t>(i % kK * (vocab_ / kK) + i / kK % (vocab_ / kK)));
+    }
+    const Device& device = batch.ids.device();
+    all_ = {
+        Buffer::from(device, {positions, kK}, logits), Buffer::from(device, {positions, kK}, indices),
+        Buffer::from(device, {positions}, std::vector<float>(static_cast<std::size_t>(positions), 10.0f))};
+  }
+  Var loss(const Var& logits, std::int64_t begin, std::int64_t end) override {
+    return kl_div(logits, part(begin, end), {.temperature = 2.0f, .top_k = kK, .rest_bucket = true});
+  }
+  Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
+                           std::int64_t begin, std::int64_t end, const Buffer& dlogits) override {
+    const Buffer loss = logits.device().alloc(DType::f32, {end - begin});
+    const Buffer stats = logits.device().alloc(DType::f32, {end - begin, kKlStats});
+    kl_div_top_k_forward(encoder, part(begin, end), logits, 2.0f, true, loss, stats);
+    kl_div_top_k_backward(encoder, part(begin, end), logits, 2.0f, true, stats, dloss, dlogits);
+    return loss;
+  }
+
+ private:
+  static constexpr std::int64_t kK = 64;
+  TopKTargets part(std::int64_t begin, std::int64_t end) const {
+    return {all_.logits.slice(begin, end), all_.indices.slice(begin, end), all_.rest_lse.slice(begin, end)};
+  }
+  std::int64_t vocab_;
+  TopKTargets all_;
+};
+
+// What a student without a teacher takes from the model's files: the tensors that stay in float.
+Parameters vectors_of(const ModelSource& source, const ModelConfig& config, const Device& device) {
+  Parameters parameters;
+  for (const ModelTensor& t : tensor_list(config)) {
+    if (t.kind == TensorKind::vector)
+      parameters.dense.emplace(t.name, source.load(t.name, DType::bf16, device));
+  }
+  return parameters;
+}
+
 double matrix_weights(const ModelConfig& config) {
   double weights = 0.0;
   for (const ModelTensor& t : tensor_list(config)) {
@@ -178,20 +232,25 @@ void run(const Setup& s) {
   const double rate = on_cpu ? onednn_bf16_rate() : device_bf16_rate(device);
   const RandomSource source(config_of(s.shape));
   const ModelConfig config = source.config();
-  const Parameters teacher_parameters = load_parameters(source, config, DType::bf16, device);
+  const Parameters teacher_parameters =
+      s.live ? load_parameters(source, config, DType::bf16, device) : vectors_of(source, config, device);
   const QuantizationPlan plan = plan_quantization(source, QuantizationOptions());
   const Parameters student = quantize_parameters(source, teacher_parameters, plan, Rounding::gpu, device);
   Tape tape(device);
   TapeWeights weights(tape, teacher_parameters, Trainable::nothing);
-  const CausalLm teacher(config, weights, DType::bf16);
-  LiveTeacher signal(teacher, tape, {.temperature = 2.0f});
+  std::unique_ptr<CausalLm> teacher;
+  std::unique_ptr<LossSignal> signal = std::make_unique<RandomTargets>(config.vocab_size);
+  if (s.live) {
+    teacher = std::make_unique<CausalLm>(config, weights, DType::bf16);
+    signal = std::make_unique<LiveTeacher>(*teacher, tape, KlOptions{.temperature = 2.0f});
+  }
   device.reset_peak();
-  const double tokens = train_rate(s, config, student, signal, tape);
-  const double flops = 8.0 * matrix_weights(config) * tokens;
+  const double tokens = train_rate(s, config, student, *signal, tape);
+  const double flops = (s.live ? 8.0 : 6.0) * matrix_weights(config) * tokens;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("%s: %s, %lld x %lld tokens\n", device.description().c_str(), s.shape.c_str(),
-              static_cast<long long>(s.batch), static_cast<long long>(s.length));
+  std::printf("%s: %s, %lld x %lld tokens, %s teacher\n", device.description().c_str(), s.shape.c_str(),
+              static_cast<long long>(s.batch), static_cast<long long>(s.length), s.live ? "live" : "cached");
   std::printf("%-22s %10.1f GFLOP/s\n", on_cpu ? "oneDNN bf16 1024^3" : "bf16 product 8192^3", rate / 1e9);
   std::printf("%-22s %10.1f tokens/s, %.1f GFLOP/s, %.1f %% of that\n", "calibration", tokens, flops / 1e9,
               100.0 * flops / rate);
@@ -210,6 +269,7 @@ int main(int argc, char** argv) {
   if (argc > 3) setup.batch = std::atoll(argv[3]);
   if (argc > 4) setup.length = std::atoll(argv[4]);
   if (argc > 5) setup.steps = std::atoll(argv[5]);
+  if (argc > 6) setup.live = std::string(argv[6]) != "cached";
   try {
     mixtape::run(setup);
   } catch (const mixtape::Error& error) {
