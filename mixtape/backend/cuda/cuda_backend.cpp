@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 
@@ -29,8 +30,11 @@ struct Card {
   int processors = 0;
   int shared_bytes = 0;  // that a block may ask for
   std::string architecture;
-  std::mutex stats_mutex;
+  std::mutex memory_mutex;
   MemoryStats stats;
+  // Blocks given back, by size, for the next of that size: a step asks for the same sizes every time, and the
+  // driver takes microseconds to answer. All work is on one stream, so a block may be reused at once.
+  std::map<std::size_t, std::vector<DevicePointer>> kept;
 };
 
 int attribute(DeviceHandle device, int which) {
@@ -84,35 +88,67 @@ class CardMemory final : public Memory {
   DevicePointer pointer_ = 0;
 };
 
+// Larger blocks always go back to the driver.
+constexpr std::size_t kLargestKept = std::size_t{256} << 20;
+
+std::size_t block_bytes(std::size_t bytes) { return (bytes + 511) / 512 * 512; }
+
+// 0 where no block of that size is kept.
+DevicePointer take_kept(Card& card, std::size_t bytes) {
+  const auto blocks = card.kept.find(block_bytes(bytes));
+  if (blocks == card.kept.end() || blocks->second.empty()) return 0;
+  const DevicePointer block = blocks->second.back();
+  blocks->second.pop_back();
+  return block;
+}
+
+void release_kept(Card& card) {
+  for (const auto& [bytes, blocks] : card.kept) {
+    for (const DevicePointer block : blocks) driver().MemFreeAsync(block, card.stream);
+  }
+  card.kept.clear();
+  driver().StreamSynchronize(card.stream);
+  driver().MemPoolTrimTo(card.pool, 0);
+}
+
 CardMemory::CardMemory(std::shared_ptr<Card> card, std::size_t bytes)
     : card_(std::move(card)), bytes_(bytes) {
   if (bytes == 0) return;
   const Driver& d = driver();
-  card_->enter();
-  Result result = d.MemAllocFromPoolAsync(&pointer_, bytes, card_->pool, card_->stream);
-  if (result == kOutOfMemory) {  // give back what the pool only keeps, then try once more
-    d.StreamSynchronize(card_->stream);
-    d.MemPoolTrimTo(card_->pool, 0);
-    result = d.MemAllocFromPoolAsync(&pointer_, bytes, card_->pool, card_->stream);
+  const std::lock_guard lock(card_->memory_mutex);
+  pointer_ = take_kept(*card_, bytes);
+  if (pointer_ == 0) {
+    card_->enter();
+    const auto ask = [&] {
+      return d.MemAllocFromPoolAsync(&pointer_, block_bytes(bytes), card_->pool, card_->stream);
+    };
+    Result result = ask();
+    if (result == kOutOfMemory) {
+      release_kept(*card_);
+      result = ask();
+    }
+    if (result == kOutOfMemory) {
+      std::size_t free = 0, total = 0;
+      d.MemGetInfo(&free, &total);
+      fail(ErrorCode::out_of_memory, "cuda:", card_->index, ": cannot allocate ", bytes, " bytes; ",
+           card_->stats.live_bytes, " bytes are live, ", free, " of ", total, " are free");
+    }
+    check(result, "allocating");
   }
-  const std::lock_guard lock(card_->stats_mutex);
-  if (result == kOutOfMemory) {
-    std::size_t free = 0, total = 0;
-    d.MemGetInfo(&free, &total);
-    fail(ErrorCode::out_of_memory, "cuda:", card_->index, ": cannot allocate ", bytes, " bytes; ",
-         card_->stats.live_bytes, " bytes are live, ", free, " of ", total, " are free");
-  }
-  check(result, "allocating");
   card_->stats.live_bytes += bytes;
   card_->stats.peak_bytes = std::max(card_->stats.peak_bytes, card_->stats.live_bytes);
 }
 
 CardMemory::~CardMemory() {
   if (pointer_ == 0) return;
-  driver().CtxSetCurrent(card_->context);
-  driver().MemFreeAsync(pointer_, card_->stream);
-  const std::lock_guard lock(card_->stats_mutex);
+  const std::lock_guard lock(card_->memory_mutex);
   card_->stats.live_bytes -= bytes_;
+  if (block_bytes(bytes_) <= kLargestKept) {
+    card_->kept[block_bytes(bytes_)].push_back(pointer_);
+  } else {
+    driver().CtxSetCurrent(card_->context);
+    driver().MemFreeAsync(pointer_, card_->stream);
+  }
 }
 
 DevicePointer pointer_of(const gpu::Argument& a) {
@@ -210,11 +246,11 @@ class CudaBackend final : public Backend, private gpu::Queue {
     return memory;
   }
   MemoryStats memory_stats() const override {
-    const std::lock_guard lock(card_->stats_mutex);
+    const std::lock_guard lock(card_->memory_mutex);
     return card_->stats;
   }
   void reset_peak() override {
-    const std::lock_guard lock(card_->stats_mutex);
+    const std::lock_guard lock(card_->memory_mutex);
     card_->stats.peak_bytes = card_->stats.live_bytes;
   }
   void poison_uninitialized(bool on) override { poison_ = on; }

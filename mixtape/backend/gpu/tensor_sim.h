@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "mixtape/backend/gpu/kernel_language.h"
+
 namespace mixtape {
 namespace sim {
 
