@@ -27,8 +27,6 @@ struct Card {
   Stream stream = nullptr;
   Pool pool = nullptr;
   std::string description;
-  int processors = 0;
-  int shared_bytes = 0;  // that a block may ask for
   std::string architecture;
   std::mutex memory_mutex;
   MemoryStats stats;
@@ -60,8 +58,6 @@ Card::Card(int which) : index(which) {
     fail(ErrorCode::not_supported, "cuda: ", name.data(), " has no memory pools");
   if (gpu::module_kernels().empty())
     fail(ErrorCode::not_supported, "cuda: this library was built without nvcc, it has no GPU kernels");
-  processors = attribute(device, kAttributeProcessors);
-  shared_bytes = attribute(device, kAttributeSharedOptIn);
   architecture = str("sm_", major, minor);
   check(d.DevicePrimaryCtxRetain(&context, device), "taking the card's context");
   enter();
@@ -315,7 +311,6 @@ class CudaBackend final : public Backend, private gpu::Queue {
   }
   std::shared_ptr<Memory> scratch(std::size_t bytes) override { return allocate(bytes, false); }
   bool has(const std::string& kernel) const override { return kernels_.has_kernel(kernel); }
-  int processors() const override { return card_->processors; }
 
   gpu::Argument error_word(ErrorSlot& errors, Explain explain) override {
     if (!reports_.words) {

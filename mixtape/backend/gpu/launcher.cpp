@@ -60,13 +60,6 @@ const Launcher* find_launcher(const std::string& name) {
   return found == table().end() ? nullptr : &found->second;
 }
 
-std::vector<std::string> launchers() {
-  std::vector<std::string> names;
-  for (const auto& [name, launcher] : table()) names.push_back(name);
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 Grid grid_of(std::int64_t blocks) {
   require(blocks <= std::numeric_limits<std::int32_t>::max(), "gpu: a grid of ", blocks,
           " blocks is too large");

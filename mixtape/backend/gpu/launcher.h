@@ -70,8 +70,6 @@ class Queue {
   virtual Argument error_word(ErrorSlot& errors, Explain explain) = 0;
   // Whether there is such a kernel: some exist for one kind of card only.
   virtual bool has(const std::string& kernel) const = 0;
-  // Multiprocessors: for grids that loop. Results must not depend on it.
-  virtual int processors() const = 0;
 };
 
 struct Call {
@@ -104,7 +102,6 @@ using Launcher = std::function<void(const Call&)>;
 // Launchers enter themselves here before main.
 bool register_launcher(const std::string& name, Launcher launcher);
 const Launcher* find_launcher(const std::string& name);
-std::vector<std::string> launchers();
 
 #define MIXTAPE_GPU_LAUNCHER(name, ...)                                     \
   [[maybe_unused]] static const bool MIXTAPE_JOIN(launcher_, __COUNTER__) = \

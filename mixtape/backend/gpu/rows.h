@@ -1,4 +1,4 @@
-// Geometry of kernels that hold a row in registers: how many threads share a row, how many packs each holds.
+// Geometry of kernels that share a row among threads or blocks.
 #pragma once
 
 #include <bit>
@@ -9,22 +9,8 @@ namespace mixtape::gpu {
 
 struct RowShape {
   Grid grid, block;
-  int held;  // packs per thread: 1, 2, 4, 8; 0 where a row doesn't fit
+  int held;  // packs per thread; 0 where a row doesn't fit
 };
-
-// A row of `cols` elements of `bytes` each, moved in packs of 16 bytes; at most `max_held` packs per thread.
-inline RowShape row_shape(std::int64_t rows, std::int64_t cols, std::size_t bytes, int max_held) {
-  const std::int64_t packs = ceil_div(cols * static_cast<std::int64_t>(bytes), 16);
-  for (int held = 1; held <= std::min(max_held, 4); held *= 2) {
-    if (packs <= 32 * held) return {grid_of(ceil_div(rows, 8)), {32, 8, 1}, held};
-  }
-  for (int held = 1; held <= max_held; held *= 2) {
-    const std::int64_t threads = ceil_div(ceil_div(packs, held), 32) * 32;
-    if (threads <= (held < 4 && held < max_held ? 512 : 1024))
-      return {grid_of(rows), {static_cast<std::uint32_t>(threads), 1, 1}, held};
-  }
-  return {grid_of(rows), {1024, 1, 1}, 0};
-}
 
 // Rows that kernels on clusters hold: `size` blocks a row, `held` packs per thread. size 0: too wide.
 struct ClusterShape {

@@ -131,7 +131,6 @@ class SimQueue final : public gpu::Queue {
     }
   }
   bool has(const std::string& kernel) const override { return has_kernel(kernel); }
-  int processors() const override { return 4; }
 
  private:
   struct Report {
