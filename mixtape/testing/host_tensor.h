@@ -8,6 +8,9 @@
 
 namespace mixtape::testing {
 
+// What every op that computes is tested with.
+inline constexpr DType kValueDtypes[] = {DType::f32, DType::bf16, DType::f16};
+
 // `values` are exactly representable in `dtype`.
 struct HostTensor {
   DType dtype = DType::f32;
