@@ -161,12 +161,13 @@ void check_op(const Device& device, const OpCheck& check) {
 void expect_close(const std::string& what, const HostTensor& found, const Doubles& wanted, Bound bound) {
   ASSERT_EQ(found.values.size(), wanted.size()) << what;
   const double unit = epsilon(found.dtype);
+  const double spacing = found.dtype == DType::f16 ? 0x1p-24 : 0.0;  // of subnormal values
   double worst = 0.0;
   std::size_t at = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const double f = found.values[i];
     if (f == wanted[i] || (std::isnan(f) && std::isnan(wanted[i]))) continue;
-    const double allowed = bound.units * unit * std::abs(wanted[i]) + bound.absolute;
+    const double allowed = bound.units * std::max(unit * std::abs(wanted[i]), spacing) + bound.absolute;
     const double error = std::abs(f - wanted[i]) / std::max(allowed, 1e-300);
     if (!(error <= worst)) {
       worst = std::isfinite(error) ? error : HUGE_VAL;

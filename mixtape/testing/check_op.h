@@ -14,7 +14,8 @@
 
 namespace mixtape::testing {
 
-// |found - wanted| <= units * epsilon(dtype of found) * |wanted| + absolute.
+// |found - wanted| <= units * epsilon(dtype of found) * |wanted| + absolute; a unit is 2^-24 at least in f16,
+// the distance of its subnormal values.
 struct Bound {
   double units = 1.0;
   double absolute = 0.0;

@@ -79,6 +79,11 @@ void dot_rows_bf16(const float* a, std::int64_t a_stride, std::int64_t rows, con
                    std::int64_t out_stride, bool accumulate) {
   dot_rows(a, a_stride, rows, b, b_stride, cols, depth, out, out_stride, accumulate);
 }
+void dot_rows_f16(const float* a, std::int64_t a_stride, std::int64_t rows, const f16* b,
+                  std::int64_t b_stride, std::int64_t cols, std::int64_t depth, float* out,
+                  std::int64_t out_stride, bool accumulate) {
+  dot_rows(a, a_stride, rows, b, b_stride, cols, depth, out, out_stride, accumulate);
+}
 void load_rows_f32(const float* src, std::int64_t src_stride, std::int64_t rows, std::int64_t cols,
                    float* dst, std::int64_t dst_stride) {
   load_rows(src, src_stride, rows, cols, dst, dst_stride);
@@ -87,12 +92,20 @@ void load_rows_bf16(const bf16* src, std::int64_t src_stride, std::int64_t rows,
                     float* dst, std::int64_t dst_stride) {
   load_rows(src, src_stride, rows, cols, dst, dst_stride);
 }
+void load_rows_f16(const f16* src, std::int64_t src_stride, std::int64_t rows, std::int64_t cols, float* dst,
+                   std::int64_t dst_stride) {
+  load_rows(src, src_stride, rows, cols, dst, dst_stride);
+}
 void store_rows_f32(const float* src, std::int64_t src_stride, std::int64_t rows, std::int64_t cols,
                     float* dst, std::int64_t dst_stride, bool accumulate) {
   store_rows(src, src_stride, rows, cols, dst, dst_stride, accumulate);
 }
 void store_rows_bf16(const float* src, std::int64_t src_stride, std::int64_t rows, std::int64_t cols,
                      bf16* dst, std::int64_t dst_stride, bool accumulate) {
+  store_rows(src, src_stride, rows, cols, dst, dst_stride, accumulate);
+}
+void store_rows_f16(const float* src, std::int64_t src_stride, std::int64_t rows, std::int64_t cols, f16* dst,
+                    std::int64_t dst_stride, bool accumulate) {
   store_rows(src, src_stride, rows, cols, dst, dst_stride, accumulate);
 }
 
@@ -106,10 +119,13 @@ namespace mixtape {
 namespace {
 HWY_EXPORT(dot_rows_f32);
 HWY_EXPORT(dot_rows_bf16);
+HWY_EXPORT(dot_rows_f16);
 HWY_EXPORT(load_rows_f32);
 HWY_EXPORT(load_rows_bf16);
+HWY_EXPORT(load_rows_f16);
 HWY_EXPORT(store_rows_f32);
 HWY_EXPORT(store_rows_bf16);
+HWY_EXPORT(store_rows_f16);
 }  // namespace
 
 namespace cpu {
@@ -122,8 +138,11 @@ void load_block(DType src_dtype, const void* src, std::int64_t src_stride, std::
   } else if (src_dtype == DType::bf16) {
     HWY_DYNAMIC_DISPATCH(load_rows_bf16)
     (static_cast<const bf16*>(src), src_stride, rows, cols, dst, dst_stride);
+  } else if (src_dtype == DType::f16) {
+    HWY_DYNAMIC_DISPATCH(load_rows_f16)
+    (static_cast<const f16*>(src), src_stride, rows, cols, dst, dst_stride);
   } else {
-    fail(ErrorCode::not_supported, "load_block: source is ", src_dtype, ", expected f32 or bf16");
+    fail(ErrorCode::not_supported, "load_block: source is ", src_dtype, ", expected f32, bf16 or f16");
   }
 }
 
@@ -135,8 +154,11 @@ void store_block(const float* src, std::int64_t src_stride, std::int64_t rows, s
   } else if (dst_dtype == DType::bf16) {
     HWY_DYNAMIC_DISPATCH(store_rows_bf16)
     (src, src_stride, rows, cols, static_cast<bf16*>(dst), dst_stride, accumulate);
+  } else if (dst_dtype == DType::f16) {
+    HWY_DYNAMIC_DISPATCH(store_rows_f16)
+    (src, src_stride, rows, cols, static_cast<f16*>(dst), dst_stride, accumulate);
   } else {
-    fail(ErrorCode::not_supported, "store_block: destination is ", dst_dtype, ", expected f32 or bf16");
+    fail(ErrorCode::not_supported, "store_block: destination is ", dst_dtype, ", expected f32, bf16 or f16");
   }
 }
 
@@ -149,8 +171,11 @@ void dot_block(const float* a, std::int64_t a_stride, std::int64_t rows, DType b
   } else if (b_dtype == DType::bf16) {
     HWY_DYNAMIC_DISPATCH(dot_rows_bf16)
     (a, a_stride, rows, static_cast<const bf16*>(b), b_stride, cols, depth, out, out_stride, accumulate);
+  } else if (b_dtype == DType::f16) {
+    HWY_DYNAMIC_DISPATCH(dot_rows_f16)
+    (a, a_stride, rows, static_cast<const f16*>(b), b_stride, cols, depth, out, out_stride, accumulate);
   } else {
-    fail(ErrorCode::not_supported, "dot_block: b is ", b_dtype, ", expected f32 or bf16");
+    fail(ErrorCode::not_supported, "dot_block: b is ", b_dtype, ", expected f32, bf16 or f16");
   }
 }
 

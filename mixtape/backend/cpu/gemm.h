@@ -1,11 +1,11 @@
 // Matrix products over oneDNN with the same bits for any number of threads.
 //   c[m,n] (+)= op(a)[m,k] * op(b)[k,n]        op transposes where asked
-// a, b, c are f32 or bf16, in any mixture, row-major with their own row strides. Sums are f32, c is rounded
-// once (accumulate: sum and old value are added in f32 before).
+// a, b, c are f32, bf16 or f16, in any mixture, row-major with their own row strides. Sums are f32, c is
+// rounded once (accumulate: sum and old value are added in f32 before).
 //
 // oneDNN's own split depends on the number of threads, so it is only ever called on tiles, single-threaded.
-// bf16 is widened to f32 per tile, which is exact: on x86 without tile registers (AMX) the f32 units multiply
-// about twice as fast as the bf16 dot-product instruction, and keep subnormals.
+// 16-bit operands are widened to f32 per tile, which is exact: on x86 without tile registers (AMX) the f32
+// units multiply about twice as fast as the bf16 dot-product instruction, and keep subnormals.
 #pragma once
 
 #include <cstdint>

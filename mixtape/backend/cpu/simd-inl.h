@@ -28,6 +28,7 @@
 
 #include "hwy/highway.h"
 #include "mixtape/core/bf16.h"
+#include "mixtape/core/f16.h"
 #include "mixtape/runtime/kernel_registry.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -65,6 +66,46 @@ HWY_INLINE void store(Floats v, bf16* p) {
   const auto half = hn::DemoteTo(HalfTag(), hn::BitCast(hn::RebindToSigned<UintTag>(), bits));
   hn::StoreU(half, HalfTag(), reinterpret_cast<std::uint16_t*>(p));
 }
+
+// As core/f16.h, bit for bit: subnormals are kept, ties go to even, a NaN becomes quiet.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+using Float16Tag = hn::Rebind<hwy::float16_t, FloatTag>;
+HWY_INLINE Floats load(const f16* p) {
+  return hn::PromoteTo(kF, hn::LoadU(Float16Tag(), reinterpret_cast<const hwy::float16_t*>(p)));
+}
+HWY_INLINE void store(Floats v, f16* p) {
+  hn::StoreU(hn::DemoteTo(Float16Tag(), v), Float16Tag(), reinterpret_cast<hwy::float16_t*>(p));
+}
+#else
+HWY_INLINE Floats load(const f16* p) {
+  const UintTag du;
+  const auto bits = hn::PromoteTo(du, hn::LoadU(HalfTag(), reinterpret_cast<const std::uint16_t*>(p)));
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
+  const auto scaled = hn::BitCast(du, hn::Mul(hn::BitCast(kF, magnitude), set(0x1p112f)));
+  const auto special = hn::Or(magnitude, hn::Set(du, 0x7f800000u));
+  const auto is_finite = hn::Lt(magnitude, hn::Set(du, 0x0f800000u));
+  return hn::BitCast(kF, hn::Or(sign, hn::IfThenElse(is_finite, scaled, special)));
+}
+HWY_INLINE void store(Floats v, f16* p) {
+  const UintTag du;
+  const auto u = hn::BitCast(du, v);
+  const auto sign = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 0x8000u));
+  const auto magnitude = hn::And(u, hn::Set(du, 0x7fffffffu));
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  const auto rounded = hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xfffu)));
+  const auto normal = hn::ShiftRight<13>(hn::Sub(rounded, hn::Set(du, 0x38000000u)));
+  // Adding 0.5 puts a subnormal's last bit last.
+  const auto aligned = hn::BitCast(du, hn::Add(hn::BitCast(kF, magnitude), set(0.5f)));
+  const auto subnormal = hn::Sub(aligned, hn::Set(du, 0x3f000000u));
+  const auto payload = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x1ffu));
+  auto half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), subnormal, normal);
+  half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x477ff000u)), half, hn::Set(du, 0x7c00u));
+  half = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(payload, hn::Set(du, 0x7e00u)), half);
+  const auto bits = hn::BitCast(hn::RebindToSigned<UintTag>(), hn::Or(sign, half));
+  hn::StoreU(hn::DemoteTo(HalfTag(), bits), HalfTag(), reinterpret_cast<std::uint16_t*>(p));
+}
+#endif
 
 // The first n lanes (all of them where n >= lanes()); the others are 0. Never touches memory beyond n
 // elements.
@@ -136,16 +177,18 @@ HWY_AFTER_NAMESPACE();
 // Instantiates template <class T> void name(const HostCall&) for the value dtypes that the CPU computes with.
 #define MIXTAPE_SIMD_KERNEL(name)                                               \
   [[maybe_unused]] void name##_f32(const HostCall& call) { name<float>(call); } \
-  [[maybe_unused]] void name##_bf16(const HostCall& call) { name<bf16>(call); }
+  [[maybe_unused]] void name##_bf16(const HostCall& call) { name<bf16>(call); } \
+  [[maybe_unused]] void name##_f16(const HostCall& call) { name<f16>(call); }
 #endif  // include guard per target
 
 #ifndef MIXTAPE_REGISTER_SIMD_KERNEL
 #define MIXTAPE_REGISTER_SIMD_ONE(name) \
   HWY_EXPORT(name);                     \
   MIXTAPE_HOST_KERNEL(#name, [](const ::mixtape::HostCall& call) { HWY_DYNAMIC_DISPATCH(name)(call); });
-// Enters name_f32 and name_bf16 in the table of host kernels; the instruction set is chosen at the first
-// call.
+// Enters name_f32, name_bf16 and name_f16 in the table of host kernels; the instruction set is chosen at the
+// first call.
 #define MIXTAPE_REGISTER_SIMD_KERNEL(name) \
   MIXTAPE_REGISTER_SIMD_ONE(name##_f32)    \
-  MIXTAPE_REGISTER_SIMD_ONE(name##_bf16)
+  MIXTAPE_REGISTER_SIMD_ONE(name##_bf16)   \
+  MIXTAPE_REGISTER_SIMD_ONE(name##_f16)
 #endif

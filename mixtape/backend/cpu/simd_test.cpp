@@ -19,6 +19,12 @@ namespace mixtape::HWY_NAMESPACE {
 [[maybe_unused]] void widen_array(const bf16* x, float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; i += lanes()) store(load(x + i, n - i), y + i, n - i);
 }
+[[maybe_unused]] void narrow_f16_array(const float* x, f16* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += lanes()) store(load(x + i, n - i), y + i, n - i);
+}
+[[maybe_unused]] void widen_f16_array(const f16* x, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += lanes()) store(load(x + i, n - i), y + i, n - i);
+}
 // Sum, and largest value where NaN wins.
 [[maybe_unused]] void reduce_array(const float* x, float* y, std::size_t n) {
   Floats sum = zero(), max = set(-HUGE_VALF);
@@ -47,6 +53,8 @@ HWY_EXPORT(exp_array);
 HWY_EXPORT(sigmoid_array);
 HWY_EXPORT(narrow_array);
 HWY_EXPORT(widen_array);
+HWY_EXPORT(narrow_f16_array);
+HWY_EXPORT(widen_f16_array);
 HWY_EXPORT(reduce_array);
 
 namespace {
@@ -170,6 +178,36 @@ TEST_F(Simd, NarrowingIsThatOfCore) {
     std::vector<bf16> y(x.size());
     HWY_DYNAMIC_DISPATCH(narrow_array)(x.data(), y.data(), x.size());
     for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i].bits, bf16(x[i]).bits) << bits_of(x[i]);
+  });
+}
+
+TEST_F(Simd, EveryF16Widens) {
+  std::vector<f16> x(65536);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i].bits = static_cast<std::uint16_t>(i);
+  for_every_target([&] {
+    Values y(x.size());
+    HWY_DYNAMIC_DISPATCH(widen_f16_array)(x.data(), y.data(), x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto wanted = static_cast<float>(x[i]);
+      const bool same = std::isnan(wanted) ? std::isnan(y[i]) : bits_of(y[i]) == bits_of(wanted);
+      ASSERT_TRUE(same) << i;
+    }
+  });
+}
+
+TEST_F(Simd, NarrowingToF16IsThatOfCore) {
+  Values x = all_floats(1009);
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {  // around every value and every tie
+    f16 value;
+    value.bits = static_cast<std::uint16_t>(bits);
+    const auto widened = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    for (const std::uint32_t offset : {0x0u, 0x1u, 0xfffu, 0x1000u, 0x1001u, 0x1fffu})
+      x.push_back(std::bit_cast<float>(widened + offset));
+  }
+  for_every_target([&] {
+    std::vector<f16> y(x.size());
+    HWY_DYNAMIC_DISPATCH(narrow_f16_array)(x.data(), y.data(), x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i].bits, f16(x[i]).bits) << bits_of(x[i]);
   });
 }
 

@@ -118,5 +118,5 @@ MIXTAPE_DEVICE std::int64_t index_value(std::uint32_t bits, bool is_signed) {
 
 }  // namespace mixtape
 
-// X(f32) X(bf16): one kernel per value type.
-#define MIXTAPE_VALUE_KERNELS(X) X(f32) X(bf16)
+// One kernel per value type.
+#define MIXTAPE_VALUE_KERNELS(X) X(f32) X(bf16) X(f16)

@@ -1,5 +1,5 @@
-// The kernel language's third face: C++ for OpenCL, for a check of syntax and address spaces by clang. Metal has
-// the same spaces. Nothing runs through it, so most words are only declared.
+// The kernel language's third face: C++ for OpenCL, for a check of syntax and address spaces by clang. Metal
+// has the same spaces. Nothing runs through it, so most words are only declared.
 #pragma once
 
 #define MIXTAPE_DEVICE inline

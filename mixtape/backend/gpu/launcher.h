@@ -106,10 +106,11 @@ const Launcher* find_launcher(const std::string& name);
 #define MIXTAPE_GPU_LAUNCHER(name, ...)                                     \
   [[maybe_unused]] static const bool MIXTAPE_JOIN(launcher_, __COUNTER__) = \
       ::mixtape::gpu::register_launcher(name, __VA_ARGS__)
-// For f32 and bf16: MIXTAPE_GPU_LAUNCHERS("softmax_forward_", forward).
-#define MIXTAPE_GPU_LAUNCHERS(prefix, ...)         \
-  MIXTAPE_GPU_LAUNCHER(prefix "f32", __VA_ARGS__); \
-  MIXTAPE_GPU_LAUNCHER(prefix "bf16", __VA_ARGS__)
+// For every value dtype: MIXTAPE_GPU_LAUNCHERS("softmax_forward_", forward).
+#define MIXTAPE_GPU_LAUNCHERS(prefix, ...)          \
+  MIXTAPE_GPU_LAUNCHER(prefix "f32", __VA_ARGS__);  \
+  MIXTAPE_GPU_LAUNCHER(prefix "bf16", __VA_ARGS__); \
+  MIXTAPE_GPU_LAUNCHER(prefix "f16", __VA_ARGS__)
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 // `blocks` in x. Throws invalid_argument past 2^31 - 1.

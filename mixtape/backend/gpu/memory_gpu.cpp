@@ -29,7 +29,6 @@ void accumulate(const Call& call) {
 MIXTAPE_GPU_LAUNCHER("copy", copy);
 MIXTAPE_GPU_LAUNCHER("fill", fill);
 MIXTAPE_GPU_LAUNCHERS("accumulate_", accumulate);
-MIXTAPE_GPU_LAUNCHER("accumulate_f16", accumulate);
 
 }  // namespace
 }  // namespace mixtape::gpu

@@ -9,9 +9,7 @@ namespace mixtape {
     const T value = from_f32<T>(p.value);                                                  \
     for (std::int64_t i = global_thread(); i < p.count; i += grid_threads()) y[i] = value; \
   }
-FILL(f32)
-FILL(bf16)
-FILL(f16)
+MIXTAPE_VALUE_KERNELS(FILL)
 
 template <class T>
 MIXTAPE_DEVICE void accumulate(const AccumulateParams& p, Global<const T> x, Global<T> y) {
@@ -32,9 +30,7 @@ MIXTAPE_DEVICE void accumulate(const AccumulateParams& p, Global<const T> x, Glo
   MIXTAPE_KERNEL(accumulate_##T##_kernel, 256, AccumulateParams p, Global<const T> x, Global<T> y) { \
     accumulate<T>(p, x, y);                                                                          \
   }
-ACCUMULATE(f32)
-ACCUMULATE(bf16)
-ACCUMULATE(f16)
+MIXTAPE_VALUE_KERNELS(ACCUMULATE)
 
 // y (+)= x in another value dtype, four at a time.
 template <class From, class To>

@@ -78,6 +78,14 @@ void sum_segment_bf16(const bf16* dy, std::int64_t hidden, const std::int64_t* p
                       std::int64_t first, std::int64_t cols, float* block, float* sum) {
   sum_segment(dy, hidden, positions, count, first, cols, block, sum);
 }
+void sum_segment_f16(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
+                     std::int64_t first, std::int64_t cols, float* block, float* sum) {
+  sum_segment(dy, hidden, positions, count, first, cols, block, sum);
+}
+void sum_segment_f16(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
+                     std::int64_t first, std::int64_t cols, float* block, float* sum) {
+  sum_segment(dy, hidden, positions, count, first, cols, block, sum);
+}
 
 template <class T>
 void write_row(const float* sum, T* row, std::size_t cols, bool accumulate) {
@@ -114,6 +122,8 @@ MIXTAPE_REGISTER_SIMD_KERNEL(embedding_forward)
 MIXTAPE_REGISTER_SIMD_KERNEL(embedding_backward)
 HWY_EXPORT(sum_segment_f32);
 HWY_EXPORT(sum_segment_bf16);
+HWY_EXPORT(sum_segment_f16);
+HWY_EXPORT(sum_segment_f16);
 
 namespace cpu {
 
@@ -150,6 +160,16 @@ void sum_segment(const float* dy, std::int64_t hidden, const std::int64_t* posit
 void sum_segment(const bf16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
                  std::int64_t first, std::int64_t cols, float* block, float* sum) {
   HWY_DYNAMIC_DISPATCH(sum_segment_bf16)(dy, hidden, positions, count, first, cols, block, sum);
+}
+
+void sum_segment(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
+                 std::int64_t first, std::int64_t cols, float* block, float* sum) {
+  HWY_DYNAMIC_DISPATCH(sum_segment_f16)(dy, hidden, positions, count, first, cols, block, sum);
+}
+
+void sum_segment(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
+                 std::int64_t first, std::int64_t cols, float* block, float* sum) {
+  HWY_DYNAMIC_DISPATCH(sum_segment_f16)(dy, hidden, positions, count, first, cols, block, sum);
 }
 
 }  // namespace cpu

@@ -6,6 +6,7 @@
 
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/core/bf16.h"
+#include "mixtape/core/f16.h"
 #include "mixtape/ops/embedding/embedding_params.h"
 #include "mixtape/runtime/kernel_registry.h"
 
@@ -25,6 +26,10 @@ Segments sort_ids(const HostCall& call, const std::uint32_t* ids, const Embeddin
 void sum_segment(const float* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
                  std::int64_t first, std::int64_t cols, float* block, float* sum);
 void sum_segment(const bf16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
+                 std::int64_t first, std::int64_t cols, float* block, float* sum);
+void sum_segment(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
+                 std::int64_t first, std::int64_t cols, float* block, float* sum);
+void sum_segment(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
                  std::int64_t first, std::int64_t cols, float* block, float* sum);
 
 // An id with more occurrences than this is summed by all threads, a tile of columns each.

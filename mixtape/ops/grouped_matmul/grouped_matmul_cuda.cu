@@ -171,6 +171,7 @@ MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<co
   TENSOR(grouped_rows, C, tensor_grouped_rows<false, C>)      \
   TENSOR(grouped_rows_trans, C, tensor_grouped_rows<true, C>) \
   TENSOR(grouped_weights, C, tensor_grouped_weights<C>)
-MIXTAPE_VALUE_KERNELS(TENSOR_KERNELS)
+TENSOR_KERNELS(f32)
+TENSOR_KERNELS(bf16)
 
 }  // namespace mixtape
