@@ -10,7 +10,7 @@
 //       before one's arrival is seen after the other's wait. One of them before the first cluster_store, so
 //       that every block has begun, one after the last
 //   copy_pack_async(to, from)   16 bytes to shared memory; wait_packs(): this thread's have arrived
-//   load_pack_or<N>(p, is_there, other)   a pack of 16 bytes, or copies of `other`, of f32 or bf16
+//   load_pack_or<N>(p, is_there, other)   a pack of 16 bytes, or copies of `other`
 //   hide(pack)                  what was made of the pack, and of memory, is made again: it takes no
 //   registers
 #pragma once
@@ -48,8 +48,12 @@ MIXTAPE_DEVICE void copy_pack_async(T* to, const T* from) {
 template <int N, class T>
 MIXTAPE_DEVICE Pack<T, N> load_pack_or(const T* p, bool is_there, T other) {
   Pack<T, N> pack;
-  const std::uint32_t word =
-      sizeof(T) == 4 ? bits_of(to_f32(other)) : (bits_of(to_f32(other)) >> 16) * 0x10001u;
+  std::uint32_t word;
+  if constexpr (sizeof(T) == 4) {
+    word = bits_of(other);
+  } else {
+    word = other.bits * 0x10001u;
+  }
   uint4 w = make_uint4(word, word, word, word);
   if (is_there) w = *reinterpret_cast<const uint4*>(p);
   asm volatile("" : "+r"(w.x), "+r"(w.y), "+r"(w.z), "+r"(w.w));
@@ -92,17 +96,21 @@ MIXTAPE_DEVICE Pack<T, N> max_packs(const Pack<T, N>& a, const Pack<T, N>& b) {
   return pack;
 }
 #if defined(__CUDACC__)
-MIXTAPE_DEVICE Pack<bf16, 8> max_packs(const Pack<bf16, 8>& a, const Pack<bf16, 8>& b) {
-  Pack<bf16, 8> pack;
-  const uint4 u = reinterpret_cast<const uint4&>(a), v = reinterpret_cast<const uint4&>(b);
-  uint4 w;
-  asm("max.bf16x2 %0, %1, %2;" : "=r"(w.x) : "r"(u.x), "r"(v.x));
-  asm("max.bf16x2 %0, %1, %2;" : "=r"(w.y) : "r"(u.y), "r"(v.y));
-  asm("max.bf16x2 %0, %1, %2;" : "=r"(w.z) : "r"(u.z), "r"(v.z));
-  asm("max.bf16x2 %0, %1, %2;" : "=r"(w.w) : "r"(u.w), "r"(v.w));
-  reinterpret_cast<uint4&>(pack) = w;
-  return pack;
-}
+#define MIXTAPE_MAX_PACKS(T)                                                                  \
+  MIXTAPE_DEVICE Pack<T, 8> max_packs(const Pack<T, 8>& a, const Pack<T, 8>& b) {             \
+    Pack<T, 8> pack;                                                                          \
+    const uint4 u = reinterpret_cast<const uint4&>(a), v = reinterpret_cast<const uint4&>(b); \
+    uint4 w;                                                                                  \
+    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.x) : "r"(u.x), "r"(v.x));                         \
+    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.y) : "r"(u.y), "r"(v.y));                         \
+    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.z) : "r"(u.z), "r"(v.z));                         \
+    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.w) : "r"(u.w), "r"(v.w));                         \
+    reinterpret_cast<uint4&>(pack) = w;                                                       \
+    return pack;                                                                              \
+  }
+MIXTAPE_MAX_PACKS(bf16)
+MIXTAPE_MAX_PACKS(f16)
+#undef MIXTAPE_MAX_PACKS
 #endif
 template <class T, int N>
 MIXTAPE_DEVICE float max_of(const Pack<T, N>& pack) {

@@ -86,7 +86,12 @@ MIXTAPE_DEVICE LogSum cluster_log_sum(const LogSum& mine, int rank, Shared<float
   X(bf16, 2, 4, 2)                \
   X(bf16, 4, 4, 2)                \
   X(bf16, 8, 4, 2)                \
-  X(bf16, 8, 5, 2)
+  X(bf16, 8, 5, 2)                \
+  X(f16, 1, 4, 2)                 \
+  X(f16, 2, 4, 2)                 \
+  X(f16, 4, 4, 2)                 \
+  X(f16, 8, 4, 2)                 \
+  X(f16, 8, 5, 2)
 #else
-#define MIXTAPE_CLUSTER_SHAPES(X) X(f32, 1, 8, 2) X(bf16, 1, 4, 2)
+#define MIXTAPE_CLUSTER_SHAPES(X) X(f32, 1, 8, 2) X(bf16, 1, 4, 2) X(f16, 1, 4, 2)
 #endif
