@@ -120,3 +120,7 @@ MIXTAPE_DEVICE std::int64_t index_value(std::uint32_t bits, bool is_signed) {
 
 // One kernel per value type.
 #define MIXTAPE_VALUE_KERNELS(X) X(f32) X(bf16) X(f16)
+// One kernel per pair of value types.
+#define MIXTAPE_VALUE_PAIRS(X) \
+  X(f32, f32)                  \
+  X(f32, bf16) X(f32, f16) X(bf16, f32) X(bf16, bf16) X(bf16, f16) X(f16, f32) X(f16, bf16) X(f16, f16)
