@@ -1,7 +1,8 @@
 # One object library per folder, so that each folder's tests link only what they use, and one shared library of all.
 #   mixtape_module(io)                    mixtape/io/*.cpp
 #   mixtape_op(softmax)                   mixtape/ops/softmax/*.cpp; further names are the ops that it calls
-# Files that end in _test.cpp and _bench.cpp become programs of that name.
+# Files that end in _test.cpp and _bench.cpp become programs of that name; those that end in _check.cpp are linked
+# into the folder's tests and the program, never into the library.
 
 add_library(mixtape_flags INTERFACE)
 target_include_directories(mixtape_flags INTERFACE ${CMAKE_SOURCE_DIR})
@@ -21,6 +22,7 @@ file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/kernels)
 set(MIXTAPE_OBJECTS "")     # every object library, in order
 set(MIXTAPE_BASE "")        # those below the ops
 set(MIXTAPE_SIM_OBJECTS "") # GPU kernels compiled for the simulator, and the simulator: in tests only
+set(MIXTAPE_CHECK_OBJECTS "") # the ops' registered checks: in tests and the program only
 set(MIXTAPE_TEST_LIST "")   # "<program>|<source>|<object libraries>"
 set(MIXTAPE_BENCH_LIST "")
 
@@ -67,8 +69,12 @@ function(mixtape_folder target folder uses)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/mixtape/${folder}/*.cpp)
   file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/mixtape/${folder}/*_test.cpp)
   file(GLOB benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/mixtape/${folder}/*_bench.cpp)
-  if(tests OR benches)
-    list(REMOVE_ITEM sources ${tests} ${benches})
+  file(GLOB checks CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/mixtape/${folder}/*_check.cpp)
+  if(NOT folder MATCHES "^ops/")
+    set(checks "")
+  endif()
+  if(tests OR benches OR checks)
+    list(REMOVE_ITEM sources ${tests} ${benches} ${checks})
   endif()
   if(sources)
     add_library(${target} OBJECT ${sources})
@@ -82,6 +88,12 @@ function(mixtape_folder target folder uses)
       list(APPEND uses ${target}_sim)
     endif()
   endif()
+  if(checks)
+    add_library(${target}_checks OBJECT ${checks})
+    target_link_libraries(${target}_checks PRIVATE mixtape_flags)
+    list(APPEND MIXTAPE_CHECK_OBJECTS ${target}_checks)
+    list(APPEND uses ${target}_checks)
+  endif()
   string(REPLACE ";" "," uses "${uses}")
   foreach(test ${tests})
     get_filename_component(name ${test} NAME_WE)
@@ -93,6 +105,7 @@ function(mixtape_folder target folder uses)
   endforeach()
   set(MIXTAPE_OBJECTS "${MIXTAPE_OBJECTS}" PARENT_SCOPE)
   set(MIXTAPE_SIM_OBJECTS "${MIXTAPE_SIM_OBJECTS}" PARENT_SCOPE)
+  set(MIXTAPE_CHECK_OBJECTS "${MIXTAPE_CHECK_OBJECTS}" PARENT_SCOPE)
   set(MIXTAPE_TEST_LIST "${MIXTAPE_TEST_LIST}" PARENT_SCOPE)
   set(MIXTAPE_BENCH_LIST "${MIXTAPE_BENCH_LIST}" PARENT_SCOPE)
 endfunction()

@@ -15,7 +15,7 @@ check() {
       echo "$file includes $include; $folder may include only: $*"
       failed=1
     fi
-  done < <(find "$folder" -name '*.h' -o -name '*.cpp' -o -name '*.cu' | sort | grep -Ev '_(test|bench)\.cpp$' |
+  done < <(find "$folder" -name '*.h' -o -name '*.cpp' -o -name '*.cu' | sort | grep -Ev '_(test|bench)\.cpp$|_check\.(h|cpp)$' |
              xargs -r grep -Ho '#include "mixtape/[^"]*"' | sed 's/#include "//; s/"$//' || true)
 }
 

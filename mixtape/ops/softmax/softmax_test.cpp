@@ -2,40 +2,16 @@
 
 #include <cmath>
 
+#include "mixtape/ops/softmax/softmax_check.h"
 #include "mixtape/ops/softmax/softmax_oracle.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
 
-using testing::Doubles;
-using testing::OpCheck;
-
-OpCheck softmax_check(DType dtype, std::int64_t rows, std::int64_t cols, double scale) {
-  OpCheck check;
-  check.name = str("softmax ", dtype, " ", rows, "x", cols);
-  check.inputs = {testing::random_tensor(dtype, {rows, cols}, 1, scale)};
-  check.op = [](const std::vector<Var>& v) { return softmax(v[0]); };
-  check.forward = [cols](const auto& x) { return oracle::softmax(x[0], cols); };
-  check.complex_forward = [cols](const auto& x) { return oracle::softmax(x[0], cols); };
-  check.backward = [cols](const auto& x, const Doubles& dy) -> std::vector<Doubles> {
-    return {oracle::softmax_backward(oracle::softmax(x[0], cols), dy, cols)};
-  };
-  // |x - max| is at most 12 standard deviations; the gradient also sees the rounding of y.
-  check.forward_bound = {4.0 + 24.0 * scale, 1e-30};
-  check.backward_bound = {4.0,
-                          (4.0 * epsilon(dtype) + (8.0 + static_cast<double>(cols) / 16) * 0x1p-24) * 4.0};
-  check.prove_oracle = rows * cols <= 600;
-  return check;
-}
-
 TEST(Softmax, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      for (const std::int64_t cols : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 128, 129}) {
-        check_op(device, softmax_check(dtype, 4, cols, 2.0));
-      }
-    }
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, softmax_checks(device, dtype));
   }
 }
 
@@ -84,11 +60,11 @@ TEST(Softmax, A10_EveryWidthTo130) {
 
 TEST(Softmax, WideRows) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      check_op(device, softmax_check(dtype, 2, 65537, 2.0));
+    for (const DType dtype : testing::kValueDtypes) {
+      check_op(device, softmax_check(dtype, 2, 65537));
       if (device.name() == "sim") continue;
       for (const std::int64_t cols : {4096, 12000, 16384, 32768, 65536, 131072, 151936})
-        check_op(device, softmax_check(dtype, 3, cols, 2.0));
+        check_op(device, softmax_check(dtype, 3, cols));
     }
   }
 }

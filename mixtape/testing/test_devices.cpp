@@ -1,0 +1,22 @@
+#include "mixtape/testing/test_devices.h"
+
+#include <cstdlib>
+#include <sstream>
+
+namespace mixtape::testing {
+
+std::vector<Device> test_devices() {
+  const char* names = std::getenv("MIXTAPE_TEST_DEVICES");
+  std::istringstream list(names ? names : "cpu");
+  std::vector<Device> devices;
+  for (std::string name; std::getline(list, name, ',');) devices.push_back(Device::open(name));
+  return devices;
+}
+
+std::vector<std::string> test_device_names() {
+  std::vector<std::string> names;
+  for (const Device& device : test_devices()) names.push_back(device.name());
+  return names;
+}
+
+}  // namespace mixtape::testing

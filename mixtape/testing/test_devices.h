@@ -1,0 +1,15 @@
+// The devices that tests run on: those that MIXTAPE_TEST_DEVICES names ("cpu,sim"), or the CPU.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mixtape/runtime/device.h"
+
+namespace mixtape::testing {
+
+std::vector<Device> test_devices();
+// Their names, as parameters of a test.
+std::vector<std::string> test_device_names();
+
+}  // namespace mixtape::testing
