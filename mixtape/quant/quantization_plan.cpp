@@ -134,8 +134,9 @@ QuantizationPlan plan_quantization(const ModelSource& source, const Quantization
   plan.unties_embeddings = settings.unties();
   list_tensors(source, tied, plan.unties_embeddings, plan);
   for (const auto& [path, stored] : settings.all()) {
-    const bool known = std::any_of(plan.modules.begin(), plan.modules.end(),
-                                   [&](const PlannedModule& m) { return canonical_path(m.path) == path; });
+    const bool known =
+        std::any_of(plan.modules.begin(), plan.modules.end(),
+                    [&wanted = path](const PlannedModule& m) { return canonical_path(m.path) == wanted; });
     require(known, "quantization of '", path, "': ", source.where(), " has no such module");
   }
   for (PlannedModule& module : plan.modules) {

@@ -1,0 +1,13 @@
+// A text, and the same as lines of JSON.
+#include "fuzz/fuzz.h"
+#include "mixtape/io/text.h"
+
+using namespace mixtape;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const fuzz::Files files;
+  const auto path = files.write("input.jsonl", fuzz::text_of(data, size));
+  fuzz::allow_error([&] { read_documents(path, ""); });
+  fuzz::allow_error([&] { split_documents(read_utf8_file(path), "\n\n"); });
+  return 0;
+}
