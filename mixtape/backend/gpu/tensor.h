@@ -1,17 +1,17 @@
-// Words for matrix units, in kernels of *_cuda.cu: products of 16x16 by 16x8 tiles of bf16, copies to shared
-// memory that run on their own.
+// Words for matrix units, in kernels of *_cuda.cu: products of 16x16 by 16x8 tiles of bf16 or f16, T below,
+// copies to shared memory that run on their own.
 //
-//   load_matrices(r, tile, at), load_matrices_transposed(r, tile, at)   four 8x8 tiles of bf16: lane l gives
+//   load_matrices(r, tile, at), load_matrices_transposed(r, tile, at)   four 8x8 tiles of T: lane l gives
 //   row
 //       l % 8 of tile l / 8; r[i] gets of tile i: lane l the elements (l / 4, 2 (l % 4)) and the next of the
 //       row, or of the transposed tile
-//   multiply_add(c, a, b0, b1)   c[16,8] += a[16,16] b[16,8]; with g = l / 4, q = l % 4 lane l holds
+//   multiply_add<T>(c, a, b0, b1)   c[16,8] += a[16,16] b[16,8]; with g = l / 4, q = l % 4 lane l holds
 //       a: rows g, g+8, g, g+8, columns 2q, 2q+1 of the left, left, right, right half
 //       b: column g, rows 2q, 2q+1 of the upper and the lower half     c: rows g, g, g+8, g+8, columns 2q,
 //       2q+1
 //   copy_async(tile, at, from, is_valid)   8 values to tile[at ...], or 8 zeros; both aligned to 16 bytes
 //   commit_copies, wait_copies<n>    the copies so far form a group; all but the last n groups have arrived
-//   pack_bf16(low, high), exp2_fast(x)
+//   pack_pair<T>(low, high), exp2_fast(x)
 //   hidden(i)   i, which the compiler knows nothing about: what follows from it is not kept over a loop
 #pragma once
 
@@ -51,9 +51,8 @@ MIXTAPE_DEVICE int right_place() {
   const int l = lane();
   return hidden(DenseRows ? swizzled<Width>(l % 16, l / 16) : swizzled<Width>(l % 8 + l / 16 * 8, l / 8 % 2));
 }
-template <int Width, bool DenseRows>
-MIXTAPE_DEVICE void load_fragment(Shared<const bf16> tile, int place, int row, int depth,
-                                  std::uint32_t (&r)[4]) {
+template <int Width, bool DenseRows, class T>
+MIXTAPE_DEVICE void load_fragment(Shared<T> tile, int place, int row, int depth, std::uint32_t (&r)[4]) {
   const int at = fragment_at<Width, DenseRows>(place, row, depth);
   if constexpr (DenseRows) {
     load_matrices_transposed(r, tile, at);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -11,11 +12,7 @@
 namespace mixtape {
 namespace sim {
 
-struct Copy {
-  Pointer<bf16> to;
-  Pointer<const bf16> from;
-  bool is_valid;
-};
+using Copy = std::function<void()>;
 // The groups of copies under way of each thread; the last one is not committed yet.
 inline std::deque<std::vector<Copy>>& copies() {
   static std::unordered_map<int, std::deque<std::vector<Copy>>> of_thread;
@@ -25,25 +22,27 @@ inline std::deque<std::vector<Copy>>& copies() {
 }
 
 // Word (row, pair) of the 8x8 tile whose rows start at the addresses of lanes 8 * tile ... 8 * tile + 7.
-inline std::uint32_t bits_of_pair(bf16 low, bf16 high) {
-  std::uint16_t bits[2];
-  std::memcpy(bits, &low, 2);
-  std::memcpy(bits + 1, &high, 2);
-  return bits[0] | static_cast<std::uint32_t>(bits[1]) << 16;
+template <class T>
+std::uint32_t bits_of_pair(T low, T high) {
+  return low.bits | static_cast<std::uint32_t>(high.bits) << 16;
 }
-inline float half_of(std::uint64_t bits, int half) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits >> (16 * half) & 0xffff) << 16);
+template <class T>
+float half_of(std::uint64_t bits, int half) {
+  T value;
+  value.bits = static_cast<std::uint16_t>(bits >> (16 * half));
+  return static_cast<float>(value);
 }
 
 }  // namespace sim
 
 // Each lane reads its row, then hands it out in two halves.
-inline void load_rows_of_tiles(std::uint32_t (&r)[4], Shared<const bf16> row, bool is_transposed) {
+template <class T>
+void load_rows_of_tiles(std::uint32_t (&r)[4], Shared<T> row, bool is_transposed) {
   row.check_aligned(16);
   std::uint64_t mine[2];
   for (int half = 0; half < 2; ++half) {
-    const std::uint64_t low = sim::bits_of_pair(row[half * 4], row[half * 4 + 1]);
-    const std::uint64_t high = sim::bits_of_pair(row[half * 4 + 2], row[half * 4 + 3]);
+    const auto pair = [&](int i) { return sim::bits_of_pair<T>(row[half * 4 + i], row[half * 4 + i + 1]); };
+    const std::uint64_t low = pair(0), high = pair(2);
     mine[half] = low | high << 32;
   }
   const int g = lane() / 4, q = lane() % 4;
@@ -56,14 +55,17 @@ inline void load_rows_of_tiles(std::uint32_t (&r)[4], Shared<const bf16> row, bo
                             : element(tile * 8 + g, 2 * q) | element(tile * 8 + g, 2 * q + 1) << 16;
   }
 }
-inline void load_matrices(std::uint32_t (&r)[4], Shared<const bf16> tile, int at) {
+template <class T>
+void load_matrices(std::uint32_t (&r)[4], Shared<T> tile, int at) {
   load_rows_of_tiles(r, tile + at, false);
 }
-inline void load_matrices_transposed(std::uint32_t (&r)[4], Shared<const bf16> tile, int at) {
+template <class T>
+void load_matrices_transposed(std::uint32_t (&r)[4], Shared<T> tile, int at) {
   load_rows_of_tiles(r, tile + at, true);
 }
 
-inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+template <class T>
+void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   const std::uint64_t upper = a[0] | static_cast<std::uint64_t>(a[2]) << 32;
   const std::uint64_t lower = a[1] | static_cast<std::uint64_t>(a[3]) << 32;
   const std::uint64_t both = b0 | static_cast<std::uint64_t>(b1) << 32;
@@ -73,30 +75,34 @@ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32
     const std::uint64_t cols[2] = {lane_shuffle(both, 2 * q * 4 + from),
                                    lane_shuffle(both, (2 * q + 1) * 4 + from)};
     for (int i = 0; i < 4; ++i) {
-      for (int k = 0; k < 4; ++k) c[i] += sim::half_of(rows[i / 2], k) * sim::half_of(cols[i % 2], k);
+      for (int k = 0; k < 4; ++k) c[i] += sim::half_of<T>(rows[i / 2], k) * sim::half_of<T>(cols[i % 2], k);
     }
   }
 }
 
-inline void copy_async(Shared<bf16> tile, int at, Global<const bf16> from, bool is_valid) {
-  const Shared<bf16> to = tile + at;
+template <class T>
+void copy_async(Shared<T> tile, int at, Global<const T> from, bool is_valid) {
+  const Shared<T> to = tile + at;
   to.check_aligned(16);
   from.check_aligned(16);
-  sim::copies().back().push_back({to, from, is_valid});
+  sim::copies().back().push_back([=] {
+    for (int i = 0; i < 8; ++i) to[i] = is_valid ? static_cast<T>(from[i]) : T(0.0f);
+  });
 }
 inline void commit_copies() { sim::copies().emplace_back(); }
 template <std::size_t Groups>
 void wait_copies() {
   auto& groups = sim::copies();
   while (groups.size() > Groups + 1) {
-    for (const sim::Copy& copy : groups.front()) {
-      for (int i = 0; i < 8; ++i) copy.to[i] = copy.is_valid ? static_cast<bf16>(copy.from[i]) : bf16(0.0f);
-    }
+    for (const sim::Copy& copy : groups.front()) copy();
     groups.pop_front();
   }
 }
 
-inline std::uint32_t pack_bf16(float low, float high) { return sim::bits_of_pair(bf16(low), bf16(high)); }
+template <class T>
+std::uint32_t pack_pair(float low, float high) {
+  return sim::bits_of_pair(T(low), T(high));
+}
 inline int hidden(int v) { return v; }
 inline float exp2_fast(float v) { return std::exp2(v); }
 

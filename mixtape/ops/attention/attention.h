@@ -3,18 +3,18 @@
 //   p[i,j] v[j] ds = p * (dy.v - dy.y)        dq = scale * ds k        dk = scale * ds^T q        dv = p^T dy
 // Shapes: q, y [B,Sq,Hq,D]; k, v [B,Sk,Hkv,D]; query head h uses head h / (Hq/Hkv) of k and v; dk and dv sum
 // over the query heads of a group. Sq <= Sk: the queries are the last Sq of the Sk positions. D even, 8 to
-// 256. f32, bf16; scores, weights and sums in f32, outputs rounded once. No more than a block of scores is
-// kept. Query position p sees keys j <= p if causal, j > p - sliding_window if there is a window, j <
+// 256. f32, bf16, f16; scores, weights and sums in f32, outputs rounded once. No more than a block of scores
+// is kept. Query position p sees keys j <= p if causal, j > p - sliding_window if there is a window, j <
 // lengths[b] if given. A query that sees no key gives y = 0 and zero gradients. NaN stays NaN; what is not
 // finite in one row may also reach other rows of its sequence, even masked ones. Saved for backward: q, k, v,
 // y, lse f32 [B,Hq,Sq] (log of the sum of exp(s); -inf where no key is seen). Deterministic: same bits for
 // any thread count. Accuracy, with A the largest scale * sum_d |q_d k_d| and u = 2^-24: y errs by 1 unit +
 // (2DA + Sk + 8)u max|v|. Gradients: 1 unit + max(|q|,|k|) * scale * (unit/2 * max_i sum_d |dy y| + (4DA + Sk
 // + 8)u max_i sum_d |dy| max|v|), times the largest column sum of p for dk, and (4DA + Sk + 8)u * max|dy| *
-// that column sum for dv. Matrix units of a card take weights in bf16, where q is bf16: unit/2 * max|v| more
-// for y, and (4DA + Sk + 8)u grows by unit for dq and dk, by unit/2 for dv. Errors: invalid_argument for
-// dtypes, shapes or devices that disagree, an empty dimension, a window without causal; index_out_of_range at
-// wait for a length outside [0, Sk], whose sequence counts as length 0.
+// that column sum for dv. Matrix units of a card take weights in the 16 bits of q:
+// (unit/2 + Sk u) max|v| more for y; in bf16 (4DA + Sk + 8)u grows by unit for dq and dk, by unit/2 for dv.
+// Errors: invalid_argument for dtypes, shapes or devices that disagree, an empty dimension, a window without
+// causal; index_out_of_range at wait for a length outside [0, Sk], whose sequence counts as length 0.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

@@ -1,5 +1,6 @@
-// bf16 on matrix units, for up to 64, 128 and 256 dimensions in multiples of 8. A block works on 128 queries;
-// its warps share them by rows. Weights and their gradients are rounded to bf16 before the second product.
+// 16 bits on matrix units, for up to 64, 128 and 256 dimensions in multiples of 8. A block works on 128
+// queries; its warps share them by rows. Weights and their gradients are rounded to the inputs' type before
+// the second product, so the backward takes bf16 alone: f16 has not the range for gradients of scores.
 #include "mixtape/backend/gpu/tensor.h"
 #include "mixtape/ops/attention/attention_params.h"
 #include "mixtape/ops/attention/attention_range_gpu.h"
@@ -10,8 +11,9 @@ constexpr int kQueries = 128;
 constexpr float kLog2E = 1.44269504f;
 
 // Rows of one head in memory: element (row, d) at p[row * step + d].
+template <class T>
 struct TensorRows {
-  Global<const bf16> p;
+  Global<const T> p;
   int step, count, dim;
 };
 
@@ -19,15 +21,16 @@ MIXTAPE_DEVICE std::int64_t row_at(std::int64_t batch, std::int64_t length, std:
                                    std::int64_t head, std::int64_t dim, int first) {
   return ((batch * length + first) * heads + head) * dim;
 }
-MIXTAPE_DEVICE TensorRows query_rows(const AttentionParams& p, Global<const bf16> q, std::int64_t batch,
-                                     std::int64_t head, int first) {
+template <class T>
+MIXTAPE_DEVICE TensorRows<T> query_rows(const AttentionParams& p, Global<const T> q, std::int64_t batch,
+                                        std::int64_t head, int first) {
   return {q + row_at(batch, p.q_len, p.q_heads, head, p.head_dim, first),
           static_cast<int>(p.q_heads * p.head_dim), static_cast<int>(p.q_len) - first,
           static_cast<int>(p.head_dim)};
 }
 // Starts the copy of Count rows to tile[row][d]; 0 past the last row and the last dimension.
-template <int D, int Count, int Threads>
-MIXTAPE_DEVICE void copy_rows(const TensorRows& in, Shared<bf16> tile) {
+template <int D, int Count, int Threads, class T>
+MIXTAPE_DEVICE void copy_rows(const TensorRows<T>& in, Shared<T> tile) {
   constexpr int kChunks = D / 8;
   constexpr int kStep = Threads / kChunks;
   const int thread = hidden(flat_thread()), chunk = thread % kChunks, first = thread / kChunks;
@@ -43,9 +46,8 @@ MIXTAPE_DEVICE void copy_rows(const TensorRows& in, Shared<bf16> tile) {
 }
 
 // sums[m][j] = a b^T over all dimensions: rows first_a ... of a, Cols rows of b.
-template <int D, int MTiles, int Cols>
-MIXTAPE_DEVICE void multiply_rows(Shared<const bf16> a, int first_a, Shared<const bf16> b,
-                                  float (&sums)[MTiles][Cols / 8][4]) {
+template <int D, int MTiles, int Cols, class T>
+MIXTAPE_DEVICE void multiply_rows(Shared<T> a, int first_a, Shared<T> b, float (&sums)[MTiles][Cols / 8][4]) {
   const int place_a = left_place<D, false>(), place_b = right_place<D, false>();
   MIXTAPE_UNROLL
   for (int d = 0; d < D; d += 16) {
@@ -58,20 +60,20 @@ MIXTAPE_DEVICE void multiply_rows(Shared<const bf16> a, int first_a, Shared<cons
       load_fragment<D, false>(b, place_b, j * 16, d, right);
       MIXTAPE_UNROLL
       for (int m = 0; m < MTiles; ++m) {
-        multiply_add(sums[m][j * 2], left[m], right[0], right[1]);
-        multiply_add(sums[m][j * 2 + 1], left[m], right[2], right[3]);
+        multiply_add<T>(sums[m][j * 2], left[m], right[0], right[1]);
+        multiply_add<T>(sums[m][j * 2 + 1], left[m], right[2], right[3]);
       }
     }
   }
 }
 
-// Weights in bf16, as left operands: [m][j][half] holds columns 8j + 2q, 8j + 2q + 1 of row g or g + 8.
+// Weights in 16 bits, as left operands: [m][j][half] holds columns 8j + 2q, 8j + 2q + 1 of row g or g + 8.
 template <int MTiles, int Cols>
 using Packed = std::uint32_t[MTiles][Cols / 8][2];
 
 // out[m] += weights b, Rows rows of b.
-template <int D, int MTiles, int Rows>
-MIXTAPE_DEVICE void multiply_weights(const Packed<MTiles, Rows>& weights, Shared<const bf16> b,
+template <int D, int MTiles, int Rows, class T>
+MIXTAPE_DEVICE void multiply_weights(const Packed<MTiles, Rows>& weights, Shared<T> b,
                                      float (&out)[MTiles][D / 8][4]) {
   const int place = right_place<D, true>();
   MIXTAPE_UNROLL
@@ -84,17 +86,17 @@ MIXTAPE_DEVICE void multiply_weights(const Packed<MTiles, Rows>& weights, Shared
       for (int m = 0; m < MTiles; ++m) {
         const std::uint32_t left[4] = {weights[m][k * 2][0], weights[m][k * 2][1], weights[m][k * 2 + 1][0],
                                        weights[m][k * 2 + 1][1]};
-        multiply_add(out[m][d * 2], left, right[0], right[1]);
-        multiply_add(out[m][d * 2 + 1], left, right[2], right[3]);
+        multiply_add<T>(out[m][d * 2], left, right[0], right[1]);
+        multiply_add<T>(out[m][d * 2 + 1], left, right[2], right[3]);
       }
     }
   }
 }
 
 // Stores factors[m][half] * sums, row g or g + 8 of each 16.
-template <int D, int MTiles>
+template <int D, int MTiles, class T>
 MIXTAPE_DEVICE void store_rows(const float (&sums)[MTiles][D / 8][4], const float (&factors)[MTiles][2],
-                               Global<bf16> out, std::int64_t step, int first, int count, int dim,
+                               Global<T> out, std::int64_t step, int first, int count, int dim,
                                bool accumulate) {
   MIXTAPE_UNROLL
   for (int m = 0; m < MTiles; ++m) {
@@ -147,7 +149,7 @@ MIXTAPE_DEVICE void hide_scores(int first_row, int first, const RangeOf& range_o
 }
 
 // Weights 2^(unit * (s - max)); earlier sums shrink as the maximum rises.
-template <int D, int MTiles, int Keys>
+template <class T, int D, int MTiles, int Keys>
 MIXTAPE_DEVICE void softmax_step(float unit, const float (&scores)[MTiles][Keys / 8][4],
                                  Packed<MTiles, Keys>& weights, float (&max)[MTiles][2],
                                  float (&sum)[MTiles][2], float (&out)[MTiles][D / 8][4]) {
@@ -169,7 +171,7 @@ MIXTAPE_DEVICE void softmax_step(float unit, const float (&scores)[MTiles][Keys 
         const float low = exp2_fast(fma_f32(scores[m][j][half * 2], unit, -base));
         const float high = exp2_fast(fma_f32(scores[m][j][half * 2 + 1], unit, -base));
         sum[m][half] += low + high;
-        weights[m][j][half] = pack_bf16(low, high);
+        weights[m][j][half] = pack_pair<T>(low, high);
       }
       MIXTAPE_UNROLL
       for (int j = 0; j < D / 8; ++j) {
@@ -205,14 +207,13 @@ MIXTAPE_DEVICE RowsSee rows_see(const AttentionParams& p, int length, int begin,
 }
 
 // While scores are multiplied the values are on their way, meanwhile the next keys.
-template <int D, int Keys, int MTiles, int Threads>
-MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<const bf16> q,
-                                             Global<const bf16> k, Global<const bf16> v,
-                                             Global<const std::int32_t> lengths, Global<bf16> y,
-                                             Global<float> lse, Global<std::uint64_t> errors,
-                                             Shared<bf16> memory) {
+template <class T, int D, int Keys, int MTiles, int Threads>
+MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<const T> q, Global<const T> k,
+                                             Global<const T> v, Global<const std::int32_t> lengths,
+                                             Global<T> y, Global<float> lse, Global<std::uint64_t> errors,
+                                             Shared<T> memory) {
   const auto block_tile = [&] { return tensor_tile(p.batch, p.q_heads, p.q_len, kQueries, true); };
-  const Shared<bf16> queries = memory, keys = memory + kQueries * D, values = keys + Keys * D;
+  const Shared<T> queries = memory, keys = memory + kQueries * D, values = keys + Keys * D;
   const float lowest = float_of(0xff800000u);
   float out[MTiles][D / 8][4] = {}, max[MTiles][2], sum[MTiles][2] = {};
   MIXTAPE_UNROLL
@@ -223,8 +224,8 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
   const AttentionRange all = rows_see(p, length, tile.first, tile.first + kQueries).any;
   std::int64_t at =
       row_at(tile.batch, p.k_len, p.kv_heads, tile.head / (p.q_heads / p.kv_heads), p.head_dim, all.begin);
-  TensorRows rows{k + at, static_cast<int>(p.kv_heads * p.head_dim), static_cast<int>(p.k_len) - all.begin,
-                  static_cast<int>(p.head_dim)};
+  TensorRows<T> rows{k + at, static_cast<int>(p.kv_heads * p.head_dim), static_cast<int>(p.k_len) - all.begin,
+                     static_cast<int>(p.head_dim)};
   copy_rows<D, kQueries, Threads>(query_rows(p, q, tile.batch, tile.head, tile.first), queries);
   if (all.begin < all.end) copy_rows<D, Keys, Threads>(rows, keys);
   commit_copies();
@@ -252,7 +253,7 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
       hide_scores<MTiles, Keys>(
           row, first, [&](int i) { return keys_seen(p, length, i, i + 1); }, scores);
     Packed<MTiles, Keys> weights;
-    softmax_step<D, MTiles, Keys>(p.scale * kLog2E, scores, weights, max, sum, out);
+    softmax_step<T, D, MTiles, Keys>(p.scale * kLog2E, scores, weights, max, sum, out);
     multiply_weights<D, MTiles, Keys>(weights, values, out);
   }
   wait_copies<0>();
@@ -277,17 +278,20 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
                         static_cast<int>(p.head_dim), false);
 }
 
-#define FORWARD_TENSOR(D, KEYS, MTILES, THREADS, BLOCKS)                                             \
-  MIXTAPE_KERNEL_BLOCKS(attention_forward_tensor_##D, THREADS, BLOCKS, AttentionParams p,            \
-                        Global<const bf16> q, Global<const bf16> k, Global<const bf16> v,            \
-                        Global<const std::int32_t> lengths, Global<bf16> y, Global<float> lse,       \
-                        Global<std::uint64_t> errors) {                                              \
-    MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                            \
-    attention_forward_tensor<D, KEYS, MTILES, THREADS>(p, q, k, v, lengths, y, lse, errors, memory); \
+#define FORWARD_TENSOR_OF(T, D, KEYS, MTILES, THREADS, BLOCKS)                                          \
+  MIXTAPE_KERNEL_BLOCKS(attention_forward_tensor_##T##_##D, THREADS, BLOCKS, AttentionParams p,         \
+                        Global<const T> q, Global<const T> k, Global<const T> v,                        \
+                        Global<const std::int32_t> lengths, Global<T> y, Global<float> lse,             \
+                        Global<std::uint64_t> errors) {                                                 \
+    MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                  \
+    attention_forward_tensor<T, D, KEYS, MTILES, THREADS>(p, q, k, v, lengths, y, lse, errors, memory); \
   }
-FORWARD_TENSOR(64, 64, 2, 128, 2)
-FORWARD_TENSOR(128, 48, 2, 128, 2)
-FORWARD_TENSOR(256, 64, 1, 256, 1)
+#define FORWARD_TENSOR(T)                  \
+  FORWARD_TENSOR_OF(T, 64, 64, 2, 128, 2)  \
+  FORWARD_TENSOR_OF(T, 128, 48, 2, 128, 2) \
+  FORWARD_TENSOR_OF(T, 256, 64, 1, 256, 1)
+FORWARD_TENSOR(bf16)
+FORWARD_TENSOR(f16)
 
 // exp(score - lse): the exponent's base-2 offset of a row. A row that sees nothing has no scores but -inf.
 MIXTAPE_DEVICE float base_of(float lse) { return lse == float_of(0xff800000u) ? 0.0f : lse * kLog2E; }
@@ -312,8 +316,8 @@ MIXTAPE_DEVICE void attention_dq_tensor(const AttentionParams& p, const TensorRe
       row_at(tile.batch, p.k_len, p.kv_heads, tile.head / (p.q_heads / p.kv_heads), p.head_dim, 0);
   const auto copy_keys = [&](int first, int stage) {
     if (first < all.end) {
-      TensorRows rows{in.k + at, static_cast<int>(p.kv_heads * p.head_dim), static_cast<int>(p.k_len) - first,
-                      static_cast<int>(p.head_dim)};
+      TensorRows<bf16> rows{in.k + at, static_cast<int>(p.kv_heads * p.head_dim),
+                            static_cast<int>(p.k_len) - first, static_cast<int>(p.head_dim)};
       const std::int64_t skip = static_cast<std::int64_t>(first) * rows.step;
       rows.p = in.k + (at + skip);
       copy_rows<D, Keys, Threads>(rows, stages + stage * 2 * Keys * D);
@@ -359,7 +363,7 @@ MIXTAPE_DEVICE void attention_dq_tensor(const AttentionParams& p, const TensorRe
           ds[e] = exp2_fast(fma_f32(scores[0][j][half * 2 + e], unit, -base[half])) *
                   (dp[0][j][half * 2 + e] - delta[half]);
         }
-        weights[0][j][half] = pack_bf16(ds[0], ds[1]);
+        weights[0][j][half] = pack_pair<bf16>(ds[0], ds[1]);
       }
     }
     multiply_weights<D, 1, Keys>(weights, keys, out);
@@ -416,8 +420,8 @@ MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorR
   };
   const std::int64_t row_offset = row_at(tile.batch, p.k_len, p.kv_heads, tile.head, p.head_dim, 0);
   const std::int64_t step_rows = p.kv_heads * p.head_dim;
-  TensorRows rows{in.k + (row_offset + tile.first * step_rows), static_cast<int>(step_rows),
-                  static_cast<int>(p.k_len) - tile.first, static_cast<int>(p.head_dim)};
+  TensorRows<bf16> rows{in.k + (row_offset + tile.first * step_rows), static_cast<int>(step_rows),
+                        static_cast<int>(p.k_len) - tile.first, static_cast<int>(p.head_dim)};
   copy_rows<D, kRows, Threads>(rows, keys);
   rows.p = in.v + (row_offset + tile.first * step_rows);
   copy_rows<D, kRows, Threads>(rows, values);
@@ -454,7 +458,7 @@ MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorR
             float& s = scores[0][j][half * 2 + e];
             s = exp2_fast(fma_f32(s, unit, -base.v[e]));
           }
-          weights[0][j][half] = pack_bf16(scores[0][j][half * 2], scores[0][j][half * 2 + 1]);
+          weights[0][j][half] = pack_pair<bf16>(scores[0][j][half * 2], scores[0][j][half * 2 + 1]);
         }
       }
       if constexpr (WantsValues) multiply_weights<D, 1, Queries>(weights, gradients, out_v);
@@ -467,8 +471,8 @@ MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorR
           MIXTAPE_UNROLL
           for (int half = 0; half < 2; ++half) {
             weights[0][j][half] =
-                pack_bf16(scores[0][j][half * 2] * (dp[0][j][half * 2] - delta.v[0]),
-                          scores[0][j][half * 2 + 1] * (dp[0][j][half * 2 + 1] - delta.v[1]));
+                pack_pair<bf16>(scores[0][j][half * 2] * (dp[0][j][half * 2] - delta.v[0]),
+                                scores[0][j][half * 2 + 1] * (dp[0][j][half * 2 + 1] - delta.v[1]));
           }
         }
         multiply_weights<D, 1, Queries>(weights, queries, out_k);

@@ -21,11 +21,11 @@ Lengths lengths_of(const Call& call, const AttentionParams& p) {
   return {call.dispatch.reads.back(), call.index_errors(p.k_len + 1, true)};
 }
 
-// Kernels for matrix units take bf16 in whole packs of 16 bytes, and distances between rows that fit in 23
-// bits.
+// Kernels for matrix units take 16-bit values in whole packs of 16 bytes, and distances between rows that fit
+// in 23 bits.
 bool is_for_tensors(const Call& call, const AttentionParams& p) {
   const auto is_aligned = [](const Buffer& b) { return b.byte_offset() % 16 == 0; };
-  return call.dtype(0) == DType::bf16 && p.head_dim % 8 == 0 && p.q_heads * p.head_dim < (1 << 23) &&
+  return call.dtype(0) != DType::f32 && p.head_dim % 8 == 0 && p.q_heads * p.head_dim < (1 << 23) &&
          p.scale > 0.0f && std::ranges::all_of(call.dispatch.reads, is_aligned) &&
          std::ranges::all_of(call.dispatch.writes, is_aligned);
 }
@@ -44,14 +44,14 @@ constexpr std::int64_t kTensorTile = 128;
 const TensorShape& tensor_shape(const AttentionParams& p) {
   return *std::ranges::find_if(kTensorShapes, [&](const TensorShape& s) { return p.head_dim <= s.dim; });
 }
-// For `rows` rows of bf16.
+// For `rows` rows of 16-bit values.
 std::uint32_t tensor_bytes(const TensorShape& s, std::int64_t rows) {
   return static_cast<std::uint32_t>(rows * s.dim * 2);
 }
 
 bool forward_on_tensors(const Call& call, const AttentionParams& p, const Lengths& lengths) {
   const TensorShape& s = tensor_shape(p);
-  const std::string kernel = str("attention_forward_tensor_", s.dim);
+  const std::string kernel = str("attention_forward_tensor_", call.dtype(0), "_", s.dim);
   if (!is_for_tensors(call, p) || !call.queue.has(kernel)) return false;
   call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), {s.threads, 1, 1}, p,
               {call.read(0), call.read(1), call.read(2), lengths.lengths, call.write(0), call.write(1),
@@ -92,7 +92,9 @@ Argument gradient(const Call& call, const AttentionParams& p, std::uint32_t bit)
 // dk and dv come first: where inputs are one variable, that is the order in which gradients are added.
 bool backward_on_tensors(const Call& call, const AttentionParams& p, const BackwardReads& in) {
   const TensorShape& s = tensor_shape(p);
-  if (!is_for_tensors(call, p) || !call.queue.has(str("attention_dq_tensor_", s.dim))) return false;
+  if (in.q.dtype() != DType::bf16 || !is_for_tensors(call, p) ||
+      !call.queue.has(str("attention_dq_tensor_", s.dim)))
+    return false;
   const std::int64_t query_tiles = p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile),
                      key_tiles = p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile);
   const Argument dq = gradient(call, p, 1), dk = gradient(call, p, 2), dv = gradient(call, p, 4);

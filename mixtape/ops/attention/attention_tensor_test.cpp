@@ -12,8 +12,8 @@ namespace {
 using oracle::AttentionCase;
 using testing::Doubles;
 
-Buffer sim_input(const Shape& shape, std::uint64_t seed) {
-  return upload(Device::open("sim"), testing::random_tensor(DType::bf16, shape, seed));
+Buffer sim_input(const Shape& shape, std::uint64_t seed, DType dtype = DType::bf16) {
+  return upload(Device::open("sim"), testing::random_tensor(dtype, shape, seed));
 }
 
 AttentionOptions options_of(const AttentionCase& c) {
@@ -25,28 +25,34 @@ AttentionOptions options_of(const AttentionCase& c) {
   return o;
 }
 
-void check(AttentionCase c) {
+void check(AttentionCase c, DType dtype = DType::bf16) {
   c.scale = static_cast<double>(static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim))));
   const Shape q_shape{c.batch, c.q_len, c.q_heads, c.head_dim},
       k_shape{c.batch, c.k_len, c.kv_heads, c.head_dim};
-  const Buffer q = sim_input(q_shape, 1), k = sim_input(k_shape, 2), v = sim_input(k_shape, 3),
-               dy = sim_input(q_shape, 4);
+  const Buffer q = sim_input(q_shape, 1, dtype), k = sim_input(k_shape, 2, dtype),
+               v = sim_input(k_shape, 3, dtype), dy = sim_input(q_shape, 4, dtype);
   Tape tape(Device::open("sim"));
   const Var vq = tape.parameter(q), vk = tape.parameter(k), vv = tape.parameter(v);
   const Var y = attention(vq, vk, vv, options_of(c));
   tape.backward(y, dy);
   const auto values = [](const Buffer& b) { return testing::download(b).values; };
-  // Weights and their gradients are rounded to bf16, which errs by 2^-9; values are at most 5, sums of
+  // Weights and their gradients are rounded to 16 bits, in bf16 by 2^-9; values are at most 5, sums of
   // weights a few.
-  testing::expect_close("y", y.value(), oracle::attention(c, values(q), values(k), values(v)), {1.0, 0.01});
+  const double part = epsilon(dtype) / epsilon(DType::bf16);
+  testing::expect_close("y", y.value(), oracle::attention(c, values(q), values(k), values(v)),
+                        {1.0, 0.01 * part});
   const auto wanted = oracle::attention_backward(c, values(q), values(k), values(v), values(dy));
-  testing::expect_close("dq", vq.grad(), wanted[0], {1.0, 0.03});
-  testing::expect_close("dk", vk.grad(), wanted[1], {1.0, 0.03});
-  testing::expect_close("dv", vv.grad(), wanted[2], {1.0, 0.03});
+  testing::expect_close("dq", vq.grad(), wanted[0], {1.0, 0.03 * part});
+  testing::expect_close("dk", vk.grad(), wanted[1], {1.0, 0.03 * part});
+  testing::expect_close("dv", vv.grad(), wanted[2], {1.0, 0.03 * part});
 }
 
 TEST(AttentionTensor, Causal) {
   check({.batch = 1, .q_len = 140, .k_len = 150, .q_heads = 2, .kv_heads = 1, .head_dim = 64});
+}
+
+TEST(AttentionTensor, HalfPrecision) {
+  check({.batch = 1, .q_len = 70, .k_len = 80, .q_heads = 2, .kv_heads = 1, .head_dim = 64}, DType::f16);
 }
 
 TEST(AttentionTensor, WindowAndLengths) {

@@ -66,12 +66,13 @@ void set_bounds(OpCheck& check, const Device& device, DType dtype, const Attenti
   const double columns = largest_column_sum(c, oracle::attention_weights(c, q, k));
   const double dy_y = 4.0 * largest_sum(oracle::attention(c, q, k, v), c.head_dim);
   const double weights = (4.0 * dim * a + keys + 8.0) * u;
-  // Matrix units of a card take weights and their gradients in bf16.
-  const bool on_units = dtype == DType::bf16 && device.name().starts_with("cuda");
-  const double half_unit = epsilon(dtype) / 2, rounded = on_units ? half_unit : 0.0;
+  // Matrix units of a card take weights in 16 bits, in bf16 their gradients too.
+  const bool on_units = dtype != DType::f32 && device.name().starts_with("cuda");
+  const double half_unit = epsilon(dtype) / 2, rounded_weight = on_units ? half_unit + keys * u : 0.0;
+  const double rounded = on_units && dtype == DType::bf16 ? half_unit : 0.0;
   const double score = c.scale * std::max(largest(q), largest(k)) *
                        (half_unit * dy_y + (weights + 2.0 * rounded) * 2.0 * dim * largest(v));
-  check.forward_bound = {1.0, ((2.0 * dim * a + keys + 8.0) * u + rounded) * largest(v)};
+  check.forward_bound = {1.0, ((2.0 * dim * a + keys + 8.0) * u + rounded_weight) * largest(v)};
   check.backward_bound = {1.0, columns * std::max(score, (weights + rounded) * 4.0)};
 }
 
@@ -99,7 +100,7 @@ void check_both(AttentionCase c, bool on_simulator = true) {
   c.scale = static_cast<double>(static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim))));
   for (const Device& device : testing::test_devices()) {
     if (!on_simulator && device.name() == "sim") continue;
-    for (const DType dtype : {DType::f32, DType::bf16}) check_op(device, attention_check(device, dtype, c));
+    for (const DType dtype : testing::kValueDtypes) check_op(device, attention_check(device, dtype, c));
   }
 }
 
@@ -213,6 +214,23 @@ TEST(Attention, LargeScoresStayFinite) {
     for (const Buffer& b : {y.value(), q.grad()}) {
       for (const float v : b.to_vector<float>()) EXPECT_TRUE(std::isfinite(v));
     }
+  }
+}
+
+// Scores past 65504 and sums of values past it stay in f32.
+TEST(Attention, LargeValuesInF16) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    testing::HostTensor values{DType::f16, {1, 9, 1, 8}, Doubles(72, 6e4)};
+    const Var q = tape.constant(upload(device, testing::random_tensor(DType::f16, {1, 9, 1, 8}, 1, 1e3)));
+    const Var v = tape.parameter(upload(device, values));
+    const Var y = attention(q, q, v, {.scale = 1.0f});
+    const Var mean = attention(tape.constant(device.alloc(DType::f16, {1, 9, 1, 8})), q, v, {.scale = 1.0f});
+    tape.backward(y, device.alloc(DType::f16, {1, 9, 1, 8}));
+    tape.encoder().commit_and_wait();
+    testing::expect_close("y", y.value(), values.values, {1.0, 0.0});
+    testing::expect_close("mean", mean.value(), values.values, {1.0, 0.0});
+    testing::expect_close("dv", v.grad(), Doubles(72, 0.0), {0.0, 0.0});
   }
 }
 

@@ -6,7 +6,8 @@ namespace mixtape {
 
 // Rows and columns of the result that a block computes.
 constexpr int kGroupTile = 128;
-// Steps of matrix units that are in shared memory at a time: 64 terms of the sums of both operands, in bf16.
+// Steps of matrix units that are in shared memory at a time: 64 terms of the sums of both operands, in 16
+// bits.
 constexpr int kTensorStages = 3;
 constexpr int kTensorBytes = kTensorStages * 2 * kGroupTile * 64 * 2;
 

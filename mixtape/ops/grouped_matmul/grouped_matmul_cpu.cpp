@@ -96,10 +96,13 @@ void backward_w(const HostCall& call) {
 
 MIXTAPE_HOST_KERNEL("grouped_matmul_forward_f32", forward);
 MIXTAPE_HOST_KERNEL("grouped_matmul_forward_bf16", forward);
+MIXTAPE_HOST_KERNEL("grouped_matmul_forward_f16", forward);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_x_f32", backward_x);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_x_bf16", backward_x);
+MIXTAPE_HOST_KERNEL("grouped_matmul_backward_x_f16", backward_x);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_w_f32", backward_w);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_w_bf16", backward_w);
+MIXTAPE_HOST_KERNEL("grouped_matmul_backward_w_f16", backward_w);
 
 }  // namespace
 }  // namespace mixtape

@@ -1,5 +1,5 @@
-// bf16 on matrix units: 128 threads, each of the four warps a quarter of 64 x 64 of a block's 128 x 128 tile;
-// 64 terms of the sums at a time, three of those in shared memory.
+// bf16 or f16 on matrix units: 128 threads, each of the four warps a quarter of 64 x 64 of a block's 128 x
+// 128 tile; 64 terms of the sums at a time, three of those in shared memory.
 #include "mixtape/backend/gpu/tensor.h"
 #include "mixtape/ops/grouped_matmul/group_tile_gpu.h"
 #include "mixtape/ops/grouped_matmul/grouped_gemm_params.h"
@@ -12,9 +12,9 @@ constexpr int kTileValues = kTensorTile * kTensorDepth;
 using Quarter = float[4][8][4];  // 16 x 8 tiles of a warp
 
 // Element (row, depth) at p[row * step + depth] or, where rows are dense, at p[depth * step + row].
-template <bool DenseRows>
+template <class T, bool DenseRows>
 struct TensorOperand {
-  Global<const bf16> p;
+  Global<const T> p;
   std::int64_t rows, depth, step;
 };
 
@@ -22,8 +22,8 @@ template <bool DenseRows>
 constexpr int kWidth = DenseRows ? kTensorTile : kTensorDepth;
 
 // Starts the copy of depth [at, at + 64) to tile[row][depth], where rows are dense to tile[depth][row].
-template <bool DenseRows>
-MIXTAPE_DEVICE void copy_tile(const TensorOperand<DenseRows>& in, std::int64_t at, Shared<bf16> tile) {
+template <class T, bool DenseRows>
+MIXTAPE_DEVICE void copy_tile(const TensorOperand<T, DenseRows>& in, std::int64_t at, Shared<T> tile) {
   constexpr int kChunks = kWidth<DenseRows> / 8;
   constexpr int kStep = 128 / kChunks;
   const int chunk = flat_thread() % kChunks, first = flat_thread() / kChunks;
@@ -37,8 +37,8 @@ MIXTAPE_DEVICE void copy_tile(const TensorOperand<DenseRows>& in, std::int64_t a
   }
 }
 
-template <bool DenseA, bool DenseB>
-MIXTAPE_DEVICE void multiply_tiles(Shared<const bf16> a, Shared<const bf16> b, Quarter& sums) {
+template <bool DenseA, bool DenseB, class T>
+MIXTAPE_DEVICE void multiply_tiles(Shared<T> a, Shared<T> b, Quarter& sums) {
   const int row = warp() / 2 * 64, col = warp() % 2 * 64;
   const int place_a = left_place<kWidth<DenseA>, DenseA>(), place_b = right_place<kWidth<DenseB>, DenseB>();
   MIXTAPE_UNROLL
@@ -54,19 +54,19 @@ MIXTAPE_DEVICE void multiply_tiles(Shared<const bf16> a, Shared<const bf16> b, Q
     for (int i = 0; i < 4; ++i) {
       MIXTAPE_UNROLL
       for (int j = 0; j < 8; ++j)
-        multiply_add(sums[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
+        multiply_add<T>(sums[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
     }
   }
 }
 
 // sums += a b^T over the depth: while one step is multiplied, the next two are on their way.
-template <bool DenseA, bool DenseB>
-MIXTAPE_DEVICE void add_tensor_products(const TensorOperand<DenseA>& a, const TensorOperand<DenseB>& b,
-                                        Shared<bf16> memory, Quarter& sums) {
+template <class T, bool DenseA, bool DenseB>
+MIXTAPE_DEVICE void add_tensor_products(const TensorOperand<T, DenseA>& a, const TensorOperand<T, DenseB>& b,
+                                        Shared<T> memory, Quarter& sums) {
   const int steps = static_cast<int>((a.depth + kTensorDepth - 1) / kTensorDepth);
   const auto copy = [&](int step) {
     if (step < steps) {
-      const Shared<bf16> stage = memory + step % kTensorStages * 2 * kTileValues;
+      const Shared<T> stage = memory + step % kTensorStages * 2 * kTileValues;
       copy_tile(a, static_cast<std::int64_t>(step) * kTensorDepth, stage);
       copy_tile(b, static_cast<std::int64_t>(step) * kTensorDepth, stage + kTileValues);
     }
@@ -77,7 +77,7 @@ MIXTAPE_DEVICE void add_tensor_products(const TensorOperand<DenseA>& a, const Te
     wait_copies<kTensorStages - 2>();
     barrier();
     copy(step + kTensorStages - 1);
-    const Shared<bf16> stage = memory + step % kTensorStages * 2 * kTileValues;
+    const Shared<T> stage = memory + step % kTensorStages * 2 * kTileValues;
     multiply_tiles<DenseA, DenseB>(stage, stage + kTileValues, sums);
   }
 }
@@ -90,7 +90,8 @@ MIXTAPE_DEVICE void store_row(const float (&left)[4], const float (&right)[4], i
   if (is_row && q < cols) store_values(l, c + q, accumulate);
   if (is_row && q + 8 < cols) store_values(r, c + (q + 8), accumulate);
 }
-MIXTAPE_DEVICE void store_row(const float (&left)[4], const float (&right)[4], int half, Global<bf16> c,
+template <class C>
+MIXTAPE_DEVICE void store_row(const float (&left)[4], const float (&right)[4], int half, Global<C> c,
                               std::int64_t cols, bool is_row, bool accumulate) {
   float v[4];
   const int col = gather_four(left[half * 2], left[half * 2 + 1], right[half * 2], right[half * 2 + 1], v);
@@ -115,10 +116,10 @@ MIXTAPE_DEVICE void store_quarter(const Quarter& sums, Global<C> c, std::int64_t
 }
 
 // A block per tile of c: rows of one expert, times its matrix.
-template <bool TransB, class C>
-MIXTAPE_DEVICE void tensor_grouped_rows(const GroupedGemmParams& p, Global<const bf16> a,
-                                        Global<const bf16> b, Global<const std::uint32_t> offsets,
-                                        Global<C> c, Global<std::uint64_t> errors, Shared<bf16> memory,
+template <bool TransB, class T, class C>
+MIXTAPE_DEVICE void tensor_grouped_rows(const GroupedGemmParams& p, Global<const T> a, Global<const T> b,
+                                        Global<const std::uint32_t> offsets, Global<C> c,
+                                        Global<std::uint64_t> errors, Shared<T> memory,
                                         Shared<std::uint64_t> scratch) {
   const std::int64_t tiles_n = (p.n + kTensorTile - 1) / kTensorTile, col = block_x() % tiles_n * kTensorTile;
   const GroupTile tile =
@@ -127,19 +128,19 @@ MIXTAPE_DEVICE void tensor_grouped_rows(const GroupedGemmParams& p, Global<const
   const std::int64_t rows = tile.end - tile.begin;
   Quarter sums = {};
   if (!tile.is_bad) {
-    const TensorOperand<false> left{a + tile.begin * p.k, rows, p.k, p.k};
-    const TensorOperand<!TransB> right{b + (tile.expert * p.n * p.k + (TransB ? col * p.k : col)), p.n - col,
-                                       p.k, TransB ? p.k : p.n};
+    const TensorOperand<T, false> left{a + tile.begin * p.k, rows, p.k, p.k};
+    const TensorOperand<T, !TransB> right{b + (tile.expert * p.n * p.k + (TransB ? col * p.k : col)),
+                                          p.n - col, p.k, TransB ? p.k : p.n};
     add_tensor_products(left, right, memory, sums);
   }
   store_quarter(sums, c + (tile.begin * p.n + col), rows, p.n - col, p.n, p.accumulate != 0);
 }
 
 // A block per tile of an expert's matrix: the sum over the expert's rows.
-template <class C>
-MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<const bf16> a,
-                                           Global<const bf16> b, Global<const std::uint32_t> offsets,
-                                           Global<C> c, Global<std::uint64_t> errors, Shared<bf16> memory,
+template <class T, class C>
+MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<const T> a, Global<const T> b,
+                                           Global<const std::uint32_t> offsets, Global<C> c,
+                                           Global<std::uint64_t> errors, Shared<T> memory,
                                            Shared<std::uint64_t> scratch) {
   const std::int64_t tiles_k = (p.k + kTensorTile - 1) / kTensorTile,
                      tiles_n = (p.n + kTensorTile - 1) / kTensorTile;
@@ -152,26 +153,28 @@ MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<co
   if (count == 0 && p.accumulate != 0) return;
   Quarter sums = {};
   if (count > 0) {
-    const TensorOperand<true> left{a + (begin * p.n + row), p.n - row, count, p.n};
-    const TensorOperand<true> right{b + (begin * p.k + col), p.k - col, count, p.k};
+    const TensorOperand<T, true> left{a + (begin * p.n + row), p.n - row, count, p.n};
+    const TensorOperand<T, true> right{b + (begin * p.k + col), p.k - col, count, p.k};
     add_tensor_products(left, right, memory, sums);
   }
   store_quarter(sums, c + ((expert * p.n + row) * p.k + col), p.n - row, p.k - col, p.k, p.accumulate != 0);
 }
 
-#define TENSOR(NAME, C, ...)                                                                    \
-  MIXTAPE_KERNEL_BLOCKS(NAME##_##C##_tensor, 128, 2, GroupedGemmParams p, Global<const bf16> a, \
-                        Global<const bf16> b, Global<const std::uint32_t> offsets, Global<C> c, \
-                        Global<std::uint64_t> errors) {                                         \
-    MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                       \
-    MIXTAPE_SHARED(std::uint64_t, scratch, kGroupScratch);                                      \
-    __VA_ARGS__(p, a, b, offsets, c, errors, memory, scratch);                                  \
+#define TENSOR(NAME, T, C, ...)                                                                    \
+  MIXTAPE_KERNEL_BLOCKS(NAME##_##T##_##C##_tensor, 128, 2, GroupedGemmParams p, Global<const T> a, \
+                        Global<const T> b, Global<const std::uint32_t> offsets, Global<C> c,       \
+                        Global<std::uint64_t> errors) {                                            \
+    MIXTAPE_SHARED_DYNAMIC(T, memory);                                                             \
+    MIXTAPE_SHARED(std::uint64_t, scratch, kGroupScratch);                                         \
+    __VA_ARGS__(p, a, b, offsets, c, errors, memory, scratch);                                     \
   }
-#define TENSOR_KERNELS(C)                                     \
-  TENSOR(grouped_rows, C, tensor_grouped_rows<false, C>)      \
-  TENSOR(grouped_rows_trans, C, tensor_grouped_rows<true, C>) \
-  TENSOR(grouped_weights, C, tensor_grouped_weights<C>)
-TENSOR_KERNELS(f32)
-TENSOR_KERNELS(bf16)
+#define TENSOR_KERNELS(T, C)                                        \
+  TENSOR(grouped_rows, T, C, tensor_grouped_rows<false, T, C>)      \
+  TENSOR(grouped_rows_trans, T, C, tensor_grouped_rows<true, T, C>) \
+  TENSOR(grouped_weights, T, C, tensor_grouped_weights<T, C>)
+TENSOR_KERNELS(bf16, f32)
+TENSOR_KERNELS(bf16, bf16)
+TENSOR_KERNELS(f16, f32)
+TENSOR_KERNELS(f16, f16)
 
 }  // namespace mixtape

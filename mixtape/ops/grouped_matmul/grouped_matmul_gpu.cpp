@@ -13,10 +13,10 @@ std::int64_t tiles(const GroupedGemm& g) {
   return columns * ceil_div(g.n, kGroupTile) * g.experts;
 }
 
-// Whether every row is bf16 in whole packs of 16 bytes.
+// Whether every row is bf16 or f16 in whole packs of 16 bytes.
 bool are_for_tensors(const GroupedGemm& g) {
   const bool are_aligned = g.a.offset % 16 == 0 && g.b.offset % 16 == 0 && g.c.offset % 16 == 0;
-  return g.a_type == DType::bf16 && g.b_type == DType::bf16 && g.n % 8 == 0 && g.k % 8 == 0 && are_aligned;
+  return g.a_type == g.b_type && g.a_type != DType::f32 && g.n % 8 == 0 && g.k % 8 == 0 && are_aligned;
 }
 
 GroupedGemm gemm_of(const Call& call, GroupedGemm::Kind kind) {
@@ -54,7 +54,7 @@ void grouped_gemm(const Call& call, const GroupedGemm& g) {
   const GroupedGemmParams p{g.rows, g.experts, g.n, g.k, g.trans_b, g.accumulate};
   const std::vector<Argument> arguments = {g.a, g.b, g.offsets, g.c, call.index_errors(g.rows + 1, false)};
   const std::string kind = g.kind == GroupedGemm::Kind::rows ? "grouped_rows" : "grouped_weights";
-  const std::string tensor = str(kind, g.trans_b ? "_trans_" : "_", g.c_type, "_tensor");
+  const std::string tensor = str(kind, g.trans_b ? "_trans_" : "_", g.a_type, "_", g.c_type, "_tensor");
   if (are_for_tensors(g) && call.queue.has(tensor))
     return call.launch(tensor, grid_of(tiles(g)), {128, 1, 1}, p, arguments, kTensorBytes);
   call.launch(str(kind, "_", g.a_type, "_", g.b_type, "_", g.c_type), grid_of(tiles(g)), kBlock256, p,

@@ -149,12 +149,15 @@ MIXTAPE_DEVICE void grouped_weights(const GroupedGemmParams& p, Global<const A> 
     MIXTAPE_SHARED(std::uint64_t, scratch, kGroupScratch);                                               \
     KIND<A, B, C>(p, a, b, offsets, c, errors, tile_a, tile_b, scratch);                                 \
   }
-#define GROUPED_TYPES(KIND)       \
-  GROUPED(KIND, f32, f32, f32)    \
-  GROUPED(KIND, bf16, bf16, bf16) \
-  GROUPED(KIND, bf16, bf16, f32)  \
-  GROUPED(KIND, f32, bf16, bf16)  \
-  GROUPED(KIND, f32, bf16, f32)
+#define GROUPED_HALVES(KIND, H) \
+  GROUPED(KIND, H, H, H)        \
+  GROUPED(KIND, H, H, f32)      \
+  GROUPED(KIND, f32, H, H)      \
+  GROUPED(KIND, f32, H, f32)
+#define GROUPED_TYPES(KIND)    \
+  GROUPED(KIND, f32, f32, f32) \
+  GROUPED_HALVES(KIND, bf16)   \
+  GROUPED_HALVES(KIND, f16)
 GROUPED_TYPES(grouped_rows)
 GROUPED_TYPES(grouped_weights)
 

@@ -12,7 +12,7 @@ struct GroupedGemm {
     weights,  // c[e] = sum_t a[t,:]^T b[t,:]: a [T,N], b [T,K], c [E,N,K]; 0 where an expert has no rows
   };
   Kind kind = Kind::rows;
-  // a and b of one type and c of that or f32; or a f32, b bf16 and c of either.
+  // a and b of one type and c of that or f32; or a f32, b bf16 or f16 and c as either.
   DType a_type = DType::f32, b_type = DType::f32, c_type = DType::f32;
   std::int64_t rows = 0;     // T
   std::int64_t experts = 0;  // E

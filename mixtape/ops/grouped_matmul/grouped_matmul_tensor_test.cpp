@@ -15,9 +15,8 @@ struct Products {
 };
 
 // Outputs in `out` where an op may have two types; gradients are added to what is there.
-Products multiply(const GroupedMatmulCase& c, DType out, Accumulate accumulate) {
+Products multiply(const GroupedMatmulCase& c, DType in, DType out, Accumulate accumulate) {
   const Device device = Device::open("sim");
-  const DType in = DType::bf16;
   const auto experts = static_cast<std::int64_t>(c.sizes.size());
   std::vector<std::uint32_t> ends{0};
   for (const std::int64_t s : c.sizes) ends.push_back(ends.back() + static_cast<std::uint32_t>(s));
@@ -36,10 +35,10 @@ Products multiply(const GroupedMatmulCase& c, DType out, Accumulate accumulate) 
   return p;
 }
 
-void check(const GroupedMatmulCase& c, DType out, Accumulate accumulate) {
+void check(const GroupedMatmulCase& c, DType in, DType out, Accumulate accumulate) {
   const auto experts = static_cast<std::int64_t>(c.sizes.size());
-  const auto values = [](const Shape& shape, std::uint64_t seed) {
-    return testing::random_tensor(DType::bf16, shape, seed).values;
+  const auto values = [in](const Shape& shape, std::uint64_t seed) {
+    return testing::random_tensor(in, shape, seed).values;
   };
   const Doubles x = values({c.rows(), c.k}, 1), w = values({experts, c.n, c.k}, 2);
   std::vector<Doubles> gradients = oracle::grouped_matmul_backward(c, x, w, values({c.rows(), c.n}, 3));
@@ -48,15 +47,17 @@ void check(const GroupedMatmulCase& c, DType out, Accumulate accumulate) {
     for (std::size_t i = 0; i < dx.size(); ++i) gradients[0][i] += dx[i];
     for (std::size_t i = 0; i < dw.size(); ++i) gradients[1][i] += dw[i];
   }
-  const Products p = multiply(c, out, accumulate);
+  const Products p = multiply(c, in, out, accumulate);
   testing::expect_close("y", p.y, oracle::grouped_matmul(c, x, w), {1.0, 1e-4});
   testing::expect_close("dx", p.dx, gradients[0], {1.0, 1e-4});
   testing::expect_close("dw", p.dw, gradients[1], {1.0, 1e-4});
 }
 
 TEST(GroupedMatmulTensor, MatchesOracle) {
-  check({136, 200, {130, 0, 3, 17}}, DType::bf16, Accumulate::no);
-  check({24, 264, {9, 70}}, DType::f32, Accumulate::yes);
+  check({136, 200, {130, 0, 3, 17}}, DType::bf16, DType::bf16, Accumulate::no);
+  check({24, 264, {9, 70}}, DType::bf16, DType::f32, Accumulate::yes);
+  check({136, 40, {17, 3}}, DType::f16, DType::f16, Accumulate::yes);
+  check({24, 264, {9, 70}}, DType::f16, DType::f32, Accumulate::no);
 }
 
 }  // namespace

@@ -40,8 +40,11 @@ OpCheck grouped_check(const Device& device, DType dtype, DType out, const Groupe
 
 TEST(GroupedMatmul, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const auto& [dtype, out] :
-         {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
+    for (const auto& [dtype, out] : {std::pair{DType::f32, DType::f32},
+                                     {DType::bf16, DType::bf16},
+                                     {DType::bf16, DType::f32},
+                                     {DType::f16, DType::f16},
+                                     {DType::f16, DType::f32}}) {
       check_op(device, grouped_check(device, dtype, out, {5, 3, {2, 4, 1}}));
       check_op(device, grouped_check(device, dtype, out, {7, 10, {0, 5, 0, 0, 6, 0}}));
       check_op(device, grouped_check(device, dtype, out, {33, 40, {9}}));
@@ -76,7 +79,7 @@ TEST(GroupedMatmul, G4_ExpertsWithoutRowsHaveGradientZero) {
     const testing::Poison poison(device);
     const std::vector<std::int64_t> sizes = {162, 0, 2577, 446, 0, 83};
     const std::int64_t rows = 3268, n = 6, k = 5;
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       CommandEncoder encoder(device);
       const Buffer dw = device.alloc_uninitialized(dtype, {6, n, k});
       grouped_matmul_backward_w(encoder, upload(device, testing::random_tensor(dtype, {rows, k}, 1)),
@@ -86,6 +89,24 @@ TEST(GroupedMatmul, G4_ExpertsWithoutRowsHaveGradientZero) {
       const std::vector<double> found = testing::download(dw).values;
       for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i] == 0.0, sizes[i / (n * k)] == 0) << i;
     }
+  }
+}
+
+// Sums in f32: they may pass 65504 and come back.
+TEST(GroupedMatmul, RangeOfF16) {
+  for (const Device& device : testing::test_devices()) {
+    const Buffer x = testing::upload(device, {DType::f16, {3, 2}, {6e4, 6e4, -6e4, -6e4, 6e4, 6e4}});
+    const Buffer w = testing::upload(device, {DType::f16, {1, 2, 2}, {1.0, -1.0, 1.0, 1.0}});
+    const Buffer offsets = offsets_of(device, {3});
+    const Buffer y = device.alloc(DType::f16, {3, 2}), dw = device.alloc(DType::f16, {1, 2, 2});
+    CommandEncoder encoder(device);
+    grouped_matmul_forward(encoder, x, w, offsets, y);
+    grouped_matmul_backward_w(
+        encoder, x, offsets, testing::upload(device, {DType::f16, {3, 2}, {1.0, 1.0, -1.0, 0.0, -1.0, -1.0}}),
+        dw);
+    encoder.commit_and_wait();
+    EXPECT_EQ(testing::download(y).values, (Doubles{0.0, HUGE_VAL, 0.0, -HUGE_VAL, 0.0, HUGE_VAL}));
+    EXPECT_EQ(testing::download(dw).values, (Doubles{6e4, 6e4, 0.0, 0.0}));
   }
 }
 

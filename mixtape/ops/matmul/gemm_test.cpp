@@ -66,7 +66,10 @@ TEST(Gemm, EveryLayoutAndType) {
   for (const auto& [ab, c] : {std::pair{DType::f32, DType::f32},
                               {DType::bf16, DType::bf16},
                               {DType::bf16, DType::f32},
-                              {DType::f32, DType::bf16}}) {
+                              {DType::f32, DType::bf16},
+                              {DType::f16, DType::f16},
+                              {DType::f16, DType::f32},
+                              {DType::f32, DType::f16}}) {
     for (int flags = 0; flags < 8; ++flags) {
       for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
                                     {1, 7, 5},
@@ -84,7 +87,7 @@ TEST(Gemm, EveryLayoutAndType) {
 
 TEST(Gemm, SeveralTilesAndDepths) {
   for (int flags = 0; flags < 8; ++flags) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       check(make_case(dtype, dtype, flags & 1, flags & 2, 530, 310, 20, flags & 4), str("wide ", flags));
       check(make_case(dtype, dtype, flags & 1, flags & 2, 20, 18, 1601, flags & 4), str("deep ", flags));
     }
@@ -92,7 +95,7 @@ TEST(Gemm, SeveralTilesAndDepths) {
 }
 
 TEST(Gemm, SameBitsForAnyThreadCount) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : testing::kValueDtypes) {
     for (int flags = 0; flags < 4; ++flags) {
       const Case x = make_case(dtype, dtype, flags & 1, flags & 2, 520, 300, 780, false);
       testing::expect_same_bits(

@@ -34,8 +34,10 @@ void matmul(const HostCall& call) {
 
 MIXTAPE_HOST_KERNEL("matmul_forward_f32", matmul);
 MIXTAPE_HOST_KERNEL("matmul_forward_bf16", matmul);
+MIXTAPE_HOST_KERNEL("matmul_forward_f16", matmul);
 MIXTAPE_HOST_KERNEL("matmul_backward_f32", matmul);
 MIXTAPE_HOST_KERNEL("matmul_backward_bf16", matmul);
+MIXTAPE_HOST_KERNEL("matmul_backward_f16", matmul);
 
 }  // namespace
 }  // namespace mixtape
