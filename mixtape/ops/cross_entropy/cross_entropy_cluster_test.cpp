@@ -33,7 +33,7 @@ Values run(const testing::HostTensor& x, const std::vector<std::uint32_t>& targe
 }
 
 TEST(CrossEntropyCluster, MatchesTwoKernels) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : testing::kValueDtypes) {
     for (const std::int64_t cols : {8, 264, 4096}) {
       const testing::HostTensor x = testing::random_tensor(dtype, {4, cols}, 3, 2.0);
       const std::vector<std::uint32_t> targets = {0, kIgnoreTarget, static_cast<std::uint32_t>(cols - 1), 5};

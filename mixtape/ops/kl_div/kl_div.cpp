@@ -7,11 +7,6 @@
 namespace mixtape {
 namespace {
 
-void check_teacher_dtype(const char* op, const char* argument, const Buffer& b) {
-  require(b && (b.dtype() == DType::f32 || b.dtype() == DType::bf16), op, ": ", argument, " is ", b,
-          ", expected f32 or bf16");
-}
-
 void check_temperature(const char* op, float temperature) {
   require(std::isfinite(temperature) && temperature > 0.0f, op, ": temperature is ", temperature,
           ", expected a positive number");
@@ -25,14 +20,14 @@ void check_student(const char* op, const Buffer& student, float temperature) {
 
 void check_full(const char* op, const Buffer& teacher, const Buffer& student, float temperature) {
   check_student(op, student, temperature);
-  check_teacher_dtype(op, "teacher", teacher);
+  check_values(op, "teacher", teacher);
   require(teacher.shape() == student.shape(), op, ": teacher is ", teacher,
           ", expected the shape of student ", student);
 }
 
 void check_targets(const char* op, const TopKTargets& t, const Buffer& student, float temperature) {
   check_student(op, student, temperature);
-  check_teacher_dtype(op, "teacher.logits", t.logits);
+  check_values(op, "teacher.logits", t.logits);
   const Shape& shape = t.logits.shape();
   require(shape.rank() == 2 && shape[0] == student.shape().rows() && shape[1] > 0 &&
               shape[1] <= student.shape().cols(),

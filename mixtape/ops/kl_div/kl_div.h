@@ -6,7 +6,7 @@
 //   top-k + rest bucket, not renormalised
 //              loss = sum_K p*(log p - log q) + P*(log P - log Q)   dstudent = dloss/T * (q - p)       in K
 //                                                                              dloss/T * q*(1 - P/Q) outside
-// Shapes: student, dstudent, teacher [..., vocab], f32 or bf16 each; loss, dloss f32 [rows]; TopKTargets
+// Shapes: student, dstudent, teacher [..., vocab], f32, bf16 or f16 each; loss, dloss f32 [rows]; TopKTargets
 // below. The teacher is a constant. T > 0. No T^2 factor: the caller scales.
 // All in log space: p = 0 adds 0, also where q = 0; p > 0 with q = 0 is +inf; P = 0 adds 0. log P is the
 // log-sum-exp of the entries outside K minus that of all. A loss that rounding made negative is 0. A NaN in a
@@ -34,13 +34,13 @@ struct KlOptions {
 
 // The teacher's K largest logits per row. What a cache of targets stores.
 struct TopKTargets {
-  Buffer logits;    // f32 or bf16 [rows,K], not divided by T
+  Buffer logits;    // f32, bf16 or f16 [rows,K], not divided by T
   Buffer indices;   // u32 [rows,K], strictly ascending
   Buffer rest_lse;  // f32 [rows]: log sum exp(teacher / T) over the other entries; holds for one T. Read by
                     // the rest bucket alone
 };
 
-// teacher [..., vocab] f32 or bf16; logits come as f32. rest_lse is for `temperature`.
+// teacher [..., vocab] f32, bf16 or f16; logits come as f32. rest_lse is for `temperature`.
 TopKTargets make_top_k_targets(CommandEncoder& encoder, const Buffer& teacher, std::int64_t k,
                                float temperature);
 

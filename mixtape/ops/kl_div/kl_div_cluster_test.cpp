@@ -34,7 +34,7 @@ Values run(const testing::HostTensor& teacher, const testing::HostTensor& studen
 }
 
 TEST(KlDivCluster, MatchesTwoKernels) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : testing::kValueDtypes) {
     for (const std::int64_t cols : {8, 264, 4096}) {
       const testing::HostTensor t = testing::random_tensor(dtype, {3, cols}, 3, 3.0),
                                 s = testing::random_tensor(dtype, {3, cols}, 4, 3.0);

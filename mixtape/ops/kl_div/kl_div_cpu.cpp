@@ -86,13 +86,15 @@ void backward_row(const T* teacher, const S* student, std::size_t n, float scale
 // Calls body(first element of teacher's row r, r) for every row, with the teacher's type.
 template <class Body>
 void for_rows(const HostCall& call, const KlDivParams& p, std::int64_t teacher_cols, const Body& body) {
-  const bool is_f32 = call.reads[0].dtype() == DType::f32;
+  const DType dtype = call.reads[0].dtype();
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      if (is_f32) {
+      if (dtype == DType::f32) {
         body(call.read<float>(0) + r * teacher_cols, r);
-      } else {
+      } else if (dtype == DType::bf16) {
         body(call.read<bf16>(0) + r * teacher_cols, r);
+      } else {
+        body(call.read<f16>(0) + r * teacher_cols, r);
       }
     }
   });

@@ -50,10 +50,7 @@ MIXTAPE_DEVICE void kl_div_forward(const KlDivParams& p, Global<const T> teacher
     MIXTAPE_SHARED(float, scratch, 32);                                                 \
     kl_div_forward<T, S>(p, teacher, student, loss, stats, scratch);                    \
   }
-FORWARD(f32, f32)
-FORWARD(f32, bf16)
-FORWARD(bf16, f32)
-FORWARD(bf16, bf16)
+MIXTAPE_VALUE_PAIRS(FORWARD)
 
 // Several blocks share a row. weight 0: nothing is read, the gradient is 0.
 template <int N, class T, class S>
@@ -111,9 +108,6 @@ MIXTAPE_DEVICE void kl_div_backward(const KlDivParams& p, Global<const T> teache
                  Global<S> out) {                                                               \
     kl_div_backward<T, S>(p, teacher, student, stats, dloss, out);                              \
   }
-BACKWARD(f32, f32)
-BACKWARD(f32, bf16)
-BACKWARD(bf16, f32)
-BACKWARD(bf16, bf16)
+MIXTAPE_VALUE_PAIRS(BACKWARD)
 
 }  // namespace mixtape

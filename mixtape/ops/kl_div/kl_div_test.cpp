@@ -44,19 +44,22 @@ OpCheck kl_check(const Device& device, DType teacher_dtype, DType dtype, std::in
 
 TEST(KlDiv, FullMatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       for (const std::int64_t cols : {1, 2, 3, 15, 16, 17, 33, 65, 129}) {
         check_op(device, kl_check(device, dtype, dtype, 3, cols, {1.5}));
       }
     }
-    check_op(device, kl_check(device, DType::f32, DType::bf16, 3, 70, {2.0}));
-    check_op(device, kl_check(device, DType::bf16, DType::f32, 3, 70, {1.0}));
+    for (const DType teacher : testing::kValueDtypes) {
+      for (const DType dtype : testing::kValueDtypes) {
+        if (teacher != dtype) check_op(device, kl_check(device, teacher, dtype, 3, 70, {2.0}));
+      }
+    }
   }
 }
 
 TEST(KlDiv, TopKMatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       for (const bool rest : {false, true}) {
         check_op(device, kl_check(device, dtype, dtype, 2, 1, {1.5, 1, rest}));
         check_op(device, kl_check(device, dtype, dtype, 3, 33, {1.5, 1, rest}));
@@ -64,6 +67,7 @@ TEST(KlDiv, TopKMatchesOracle) {
         check_op(device, kl_check(device, dtype, dtype, 3, 40, {1.0, 40, rest}));
       }
       check_op(device, kl_check(device, DType::f32, dtype, 3, 70, {2.0, 19, true}));
+      check_op(device, kl_check(device, dtype, DType::f32, 3, 70, {2.0, 19, true}));
     }
   }
 }
@@ -73,14 +77,18 @@ TEST(KlDiv, WideRows) {
     check_op(device, kl_check(device, DType::bf16, DType::bf16, 2, 20011, {2.0}));
     check_op(device, kl_check(device, DType::f32, DType::f32, 2, 20011, {2.0, 1024, false}));
     check_op(device, kl_check(device, DType::bf16, DType::bf16, 2, 20011, {2.0, 1024, true}));
+    check_op(device, kl_check(device, DType::f16, DType::f16, 2, 20011, {2.0, 1024, true}));
   }
 }
 
 // On the CPU with the same bits. Each width takes another path on a GPU.
 TEST(KlDiv, BothAtOnce) {
   for (const Device& device : testing::test_devices()) {
-    for (const auto& [t_dtype, dtype] :
-         {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::f32, DType::bf16}}) {
+    for (const auto& [t_dtype, dtype] : {std::pair{DType::f32, DType::f32},
+                                         {DType::bf16, DType::bf16},
+                                         {DType::f16, DType::f16},
+                                         {DType::f32, DType::bf16},
+                                         {DType::f16, DType::bf16}}) {
       for (const std::int64_t cols : {1, 33, 4096, 20000, 40000, 80000, 151936}) {
         if (device.name() == "sim" && cols > 4096) continue;
         const testing::Poison poison(device);
@@ -271,6 +279,20 @@ TEST(KlDiv, LargeLogitsKeepTheirDifferences) {
   }
 }
 
+// Differences of logits past 65504 are those of f32.
+TEST(KlDiv, RangeOfF16) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var s = tape.parameter(upload(device, {DType::f16, {2, 3}, {6e4, 6e4, -6e4, 6e4, -6e4, -6e4}}));
+    const Buffer t = upload(device, {DType::f16, {2, 3}, {6e4, 6e4, -6e4, -6e4, 6e4, -6e4}});
+    const Var loss = kl_div(s, t, {});
+    tape.backward(loss, Buffer::from(device, {2}, std::vector<float>(2, 1.0f)));
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(loss.value().to_vector<float>(), (std::vector<float>{0.0f, 120000.0f}));
+    EXPECT_EQ(testing::download(s.grad()).values, (Doubles{0.0, 0.0, 0.0, 1.0, -1.0, 0.0}));
+  }
+}
+
 // The brute-force choice: every entry sorted.
 void expect_targets(const Device& device, const HostTensor& teacher, std::int64_t k) {
   const testing::Poison poison(device);
@@ -301,7 +323,7 @@ void expect_targets(const Device& device, const HostTensor& teacher, std::int64_
 
 TEST(TopKTargets, MatchesSorting) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {  // bf16: many ties
+    for (const DType dtype : testing::kValueDtypes) {  // bf16: many ties
       for (const std::int64_t cols : {1, 2, 15, 16, 17, 100, 1000, 5003}) {
         for (const std::int64_t k : {1, 2, 16, 1000, 5003}) {
           if (k <= cols) expect_targets(device, testing::random_tensor(dtype, {3, cols}, 3), k);
@@ -365,7 +387,7 @@ TEST(TopKTargets, SameBits) {
   }
 }
 
-// Targets that were stored, in f32 or, where they are exact, in bf16, give what the live teacher gives.
+// Targets that were stored, in f32 or, where they are exact, in 16 bits, give what the live teacher gives.
 TEST(KlDiv, CachedTargetsEqualLiveOnes) {
   for (const Device& device : testing::test_devices()) {
     const HostTensor teacher = testing::random_tensor(DType::bf16, {4, 300}, 6);
@@ -379,10 +401,12 @@ TEST(KlDiv, CachedTargetsEqualLiveOnes) {
       tape.encoder().commit_and_wait();
       EXPECT_EQ(cached.value().to_vector<float>(), live.value().to_vector<float>());
       const HostTensor logits = testing::download(targets.logits);
-      targets.logits = upload(device, {DType::bf16, logits.shape, logits.values});
-      const Var half = kl_div(tape.constant(student), targets, options);
-      tape.encoder().commit_and_wait();
-      EXPECT_EQ(half.value().to_vector<float>(), live.value().to_vector<float>());
+      for (const DType dtype : {DType::bf16, DType::f16}) {
+        targets.logits = upload(device, {dtype, logits.shape, logits.values});
+        const Var half = kl_div(tape.constant(student), targets, options);
+        tape.encoder().commit_and_wait();
+        EXPECT_EQ(half.value().to_vector<float>(), live.value().to_vector<float>());
+      }
     }
   }
 }
@@ -448,7 +472,7 @@ TEST(KlDiv, RefusesBadArguments) {
   const auto code = ErrorCode::invalid_argument;
   MIXTAPE_EXPECT_ERROR(kl_div(s, x.slice(0, 3), KlOptions{}), code,
                        "kl_div: teacher is f32[3,8], expected the shape of student f32[4,8]");
-  MIXTAPE_EXPECT_ERROR(kl_div(s, device.alloc(DType::f16, {4, 8}), KlOptions{}), code, "teacher is f16[4,8]");
+  MIXTAPE_EXPECT_ERROR(kl_div(s, device.alloc(DType::u32, {4, 8}), KlOptions{}), code, "teacher is u32[4,8]");
   MIXTAPE_EXPECT_ERROR(kl_div(s, x, KlOptions{.temperature = 0.0f}), code, "temperature is 0");
   MIXTAPE_EXPECT_ERROR(kl_div(s, x, KlOptions{.temperature = NAN}), code, "temperature is");
   MIXTAPE_EXPECT_ERROR(kl_div(s, x, KlOptions{.top_k = 9}), code, "k is 9, expected 1 to the vocabulary");

@@ -102,10 +102,7 @@ MIXTAPE_DEVICE void kl_div_top_k_forward(const KlDivParams& p, Global<const T> t
     kl_div_top_k_forward<T, S>(p, teacher, student, indices, rest, loss, stats, range_errors, order_errors, \
                                chosen, scratch);                                                            \
   }
-FORWARD(f32, f32)
-FORWARD(f32, bf16)
-FORWARD(bf16, f32)
-FORWARD(bf16, bf16)
+MIXTAPE_VALUE_PAIRS(FORWARD)
 
 // The gradient of an entry outside K: weight * exp(z - max - log_sum).
 struct RestGradient {
@@ -208,9 +205,6 @@ MIXTAPE_DEVICE void kl_div_top_k_backward(const KlDivParams& p, Global<const T> 
     kl_div_top_k_backward<T, S>(p, teacher, student, indices, stats, dloss, dstudent, errors, chosen,     \
                                 scratch);                                                                 \
   }
-BACKWARD(f32, f32)
-BACKWARD(f32, bf16)
-BACKWARD(bf16, f32)
-BACKWARD(bf16, bf16)
+MIXTAPE_VALUE_PAIRS(BACKWARD)
 
 }  // namespace mixtape
