@@ -7,6 +7,20 @@
 #include "mixtape/backend/cpu/simd-inl.h"
 #include "mixtape/ops/quantize/quantize_params.h"
 
+#ifndef MIXTAPE_QUANTIZE_PAIRS
+// X(name and type of the weight, name and type of its scales)
+#define MIXTAPE_QUANTIZE_PAIRS(X) \
+  X(f32, float, f32, float)       \
+  X(f32, float, bf16, bf16)       \
+  X(f32, float, f16, f16)         \
+  X(bf16, bf16, f32, float)       \
+  X(bf16, bf16, bf16, bf16)       \
+  X(bf16, bf16, f16, f16)         \
+  X(f16, f16, f32, float)         \
+  X(f16, f16, bf16, bf16)         \
+  X(f16, f16, f16, f16)
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
@@ -101,9 +115,12 @@ struct Decoder {
   }
 };
 
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void write_without_nan(const Decoder& d, bf16* out) { d.write(out); }
-#else
+// For values that hold no NaN.
+template <class T>
+HWY_INLINE void write_without_nan(const Decoder& d, T* out) {
+  d.write(out);
+}
+#if HWY_TARGET != HWY_SCALAR
 // Rounded to nearest even in the upper half of each lane.
 HWY_INLINE auto round_up_half(Floats v) {
   const UintTag du;
@@ -117,7 +134,7 @@ HWY_INLINE void store_pair(Floats a, Floats b, bf16* p) {
   hn::StoreU(hn::ConcatOdd(d16, round_up_half(b), round_up_half(a)), d16,
              reinterpret_cast<std::uint16_t*>(p));
 }
-// For values that hold no NaN: half the instructions of the general store.
+// Half the instructions of the general store.
 HWY_INLINE void write_without_nan(const Decoder& d, bf16* out) {
   if (lanes() == kBlock) return store_pair(d.at(d.low, 0), d.at(d.high, 0), out);
   for (std::size_t i = 0; i < kBlock; i += 2 * lanes()) {
@@ -126,7 +143,6 @@ HWY_INLINE void write_without_nan(const Decoder& d, bf16* out) {
   }
 }
 #endif
-HWY_INLINE void write_without_nan(const Decoder& d, float* out) { d.write(out); }
 
 template <class T, class S>
 void decode_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& unpacker, T* out) {
@@ -277,10 +293,7 @@ void dequantize_affine_backward(const HostCall& call) {
                                               const cpu::ScaleGradients& out) {                \
     reduce_all<T, S>(w, begin, end, dw, out);                                                  \
   }
-MIXTAPE_QUANTIZE_KERNELS(f32, float, f32, float)
-MIXTAPE_QUANTIZE_KERNELS(f32, float, bf16, bf16)
-MIXTAPE_QUANTIZE_KERNELS(bf16, bf16, f32, float)
-MIXTAPE_QUANTIZE_KERNELS(bf16, bf16, bf16, bf16)
+MIXTAPE_QUANTIZE_PAIRS(MIXTAPE_QUANTIZE_KERNELS)
 #undef MIXTAPE_QUANTIZE_KERNELS
 
 }  // namespace mixtape::HWY_NAMESPACE
@@ -390,23 +403,17 @@ MIXTAPE_HOST_KERNEL("quantize_affine_forward_f16", quantize<f16>);
 
 }  // namespace
 
-#define MIXTAPE_EXPORT_QUANTIZE(t, s)                             \
+#define MIXTAPE_EXPORT_QUANTIZE(t, T, s, S)                       \
   MIXTAPE_REGISTER_SIMD_ONE(dequantize_affine_forward_##t##_##s)  \
   MIXTAPE_REGISTER_SIMD_ONE(dequantize_affine_backward_##t##_##s) \
   HWY_EXPORT(decode_rows_##t##_##s);                              \
   HWY_EXPORT(reduce_rows_##t##_##s);
-MIXTAPE_EXPORT_QUANTIZE(f32, f32)
-MIXTAPE_EXPORT_QUANTIZE(f32, bf16)
-MIXTAPE_EXPORT_QUANTIZE(bf16, f32)
-MIXTAPE_EXPORT_QUANTIZE(bf16, bf16)
+MIXTAPE_QUANTIZE_PAIRS(MIXTAPE_EXPORT_QUANTIZE)
 
 namespace cpu {
 
 QuantizedRows quantized_rows(const Buffer& codes, const Buffer& scales, const Buffer& biases,
                              AffineParams params) {
-  if (scales.dtype() != DType::f32 && scales.dtype() != DType::bf16) {
-    fail(ErrorCode::not_supported, "quantized_rows: scales are ", scales.dtype(), ", expected f32 or bf16");
-  }
   return {codes.host_data<std::uint32_t>(),
           scales.host_bytes(),
           biases.host_bytes(),
@@ -416,27 +423,23 @@ QuantizedRows quantized_rows(const Buffer& codes, const Buffer& scales, const Bu
           params};
 }
 
-void dequantize_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, float* out) {
-  if (w.scale_dtype == DType::f32) return HWY_DYNAMIC_DISPATCH(decode_rows_f32_f32)(w, begin, end, out);
-  HWY_DYNAMIC_DISPATCH(decode_rows_f32_bf16)(w, begin, end, out);
-}
-
-void dequantize_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, bf16* out) {
-  if (w.scale_dtype == DType::f32) return HWY_DYNAMIC_DISPATCH(decode_rows_bf16_f32)(w, begin, end, out);
-  HWY_DYNAMIC_DISPATCH(decode_rows_bf16_bf16)(w, begin, end, out);
-}
-
-void reduce_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, const float* dw,
-                 const ScaleGradients& out) {
-  if (out.dtype == DType::f32) return HWY_DYNAMIC_DISPATCH(reduce_rows_f32_f32)(w, begin, end, dw, out);
-  HWY_DYNAMIC_DISPATCH(reduce_rows_f32_bf16)(w, begin, end, dw, out);
-}
-
-void reduce_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, const bf16* dw,
-                 const ScaleGradients& out) {
-  if (out.dtype == DType::f32) return HWY_DYNAMIC_DISPATCH(reduce_rows_bf16_f32)(w, begin, end, dw, out);
-  HWY_DYNAMIC_DISPATCH(reduce_rows_bf16_bf16)(w, begin, end, dw, out);
-}
+#define MIXTAPE_ROWS(t, T)                                                                                   \
+  void dequantize_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, T* out) {               \
+    if (w.scale_dtype == DType::f32) return HWY_DYNAMIC_DISPATCH(decode_rows_##t##_f32)(w, begin, end, out); \
+    if (w.scale_dtype == DType::bf16)                                                                        \
+      return HWY_DYNAMIC_DISPATCH(decode_rows_##t##_bf16)(w, begin, end, out);                               \
+    HWY_DYNAMIC_DISPATCH(decode_rows_##t##_f16)(w, begin, end, out);                                         \
+  }                                                                                                          \
+  void reduce_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, const T* dw,                \
+                   const ScaleGradients& out) {                                                              \
+    if (out.dtype == DType::f32) return HWY_DYNAMIC_DISPATCH(reduce_rows_##t##_f32)(w, begin, end, dw, out); \
+    if (out.dtype == DType::bf16)                                                                            \
+      return HWY_DYNAMIC_DISPATCH(reduce_rows_##t##_bf16)(w, begin, end, dw, out);                           \
+    HWY_DYNAMIC_DISPATCH(reduce_rows_##t##_f16)(w, begin, end, dw, out);                                     \
+  }
+MIXTAPE_ROWS(f32, float)
+MIXTAPE_ROWS(bf16, bf16)
+MIXTAPE_ROWS(f16, f16)
 
 }  // namespace cpu
 }  // namespace mixtape

@@ -11,25 +11,26 @@ struct QuantizedRows {
   const std::uint32_t* words = nullptr;  // [rows, params.packed_cols(cols)]
   const void* scales = nullptr;          // [rows, params.groups(cols)], as the biases
   const void* biases = nullptr;
-  DType scale_dtype = DType::f32;  // f32 or bf16
+  DType scale_dtype = DType::f32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   AffineParams params;
 };
 
-// The buffers of a quantized weight; throws not_supported for scales other than f32 or bf16.
+// The buffers of a quantized weight.
 QuantizedRows quantized_rows(const Buffer& codes, const Buffer& scales, const Buffer& biases,
                              AffineParams params);
 
 // Rows [begin, end) to out [end - begin, cols]: fma(code, scale, bias) in f32, rounded once.
 void dequantize_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, float* out);
 void dequantize_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, bf16* out);
+void dequantize_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, f16* out);
 
 // Where the gradients of scales and biases go, [rows, groups]. A null pointer is skipped.
 struct ScaleGradients {
   void* dscales = nullptr;
   void* dbiases = nullptr;
-  DType dtype = DType::f32;  // f32 or bf16
+  DType dtype = DType::f32;
   Accumulate accumulate_scales = Accumulate::no;
   Accumulate accumulate_biases = Accumulate::no;
 };
@@ -39,6 +40,8 @@ struct ScaleGradients {
 void reduce_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, const float* dw,
                  const ScaleGradients& out);
 void reduce_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, const bf16* dw,
+                 const ScaleGradients& out);
+void reduce_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, const f16* dw,
                  const ScaleGradients& out);
 
 }  // namespace mixtape::cpu

@@ -57,11 +57,12 @@ void backward(const Call& call) {
 }
 
 MIXTAPE_GPU_LAUNCHERS("quantize_affine_forward_", quantize);
-MIXTAPE_GPU_LAUNCHER("quantize_affine_forward_f16", quantize);
 MIXTAPE_GPU_LAUNCHERS("dequantize_affine_forward_f32_", forward);
 MIXTAPE_GPU_LAUNCHERS("dequantize_affine_forward_bf16_", forward);
+MIXTAPE_GPU_LAUNCHERS("dequantize_affine_forward_f16_", forward);
 MIXTAPE_GPU_LAUNCHERS("dequantize_affine_backward_f32_", backward);
 MIXTAPE_GPU_LAUNCHERS("dequantize_affine_backward_bf16_", backward);
+MIXTAPE_GPU_LAUNCHERS("dequantize_affine_backward_f16_", backward);
 
 }  // namespace
 

@@ -135,10 +135,7 @@ MIXTAPE_DEVICE void quantize(const QuantizeGpuParams& p, Global<const T> w, Glob
                  Global<std::uint64_t> errors) {                                  \
     quantize<T, S>(p, w, words, scales, biases, errors);                          \
   }
-#define QUANTIZE_FROM(T) QUANTIZE(T, f32) QUANTIZE(T, bf16) QUANTIZE(T, f16)
-QUANTIZE_FROM(f32)
-QUANTIZE_FROM(bf16)
-QUANTIZE_FROM(f16)
+MIXTAPE_VALUE_PAIRS(QUANTIZE)
 
 // Eight weights per thread, four times: all codes, scales and biases are on their way before the first is
 // used.
@@ -183,10 +180,8 @@ MIXTAPE_DEVICE void dequantize(const DequantizeGpuParams& p, Global<const std::u
                  Global<T> w) {                                                                     \
     dequantize<T, S, BITS>(p, words, scales, biases, w);                                            \
   }
-MIXTAPE_CODE_WIDTHS(DEQUANTIZE, f32, f32)
-MIXTAPE_CODE_WIDTHS(DEQUANTIZE, f32, bf16)
-MIXTAPE_CODE_WIDTHS(DEQUANTIZE, bf16, f32)
-MIXTAPE_CODE_WIDTHS(DEQUANTIZE, bf16, bf16)
+#define DEQUANTIZE_ALL(T, S) MIXTAPE_CODE_WIDTHS(DEQUANTIZE, T, S)
+MIXTAPE_VALUE_PAIRS(DEQUANTIZE_ALL)
 
 template <class S>
 MIXTAPE_DEVICE void put_gradient(Global<S> out, std::int64_t i, float value, bool accumulate) {
@@ -224,9 +219,7 @@ MIXTAPE_DEVICE void reduce_codes(const ReduceCodesParams& p, Global<const T> dw,
                  Global<const std::uint32_t> words, Global<S> dscales, Global<S> dbiases) {     \
     reduce_codes<T, S, BITS>(p, dw, words, dscales, dbiases);                                   \
   }
-MIXTAPE_CODE_WIDTHS(REDUCE, f32, f32)
-MIXTAPE_CODE_WIDTHS(REDUCE, f32, bf16)
-MIXTAPE_CODE_WIDTHS(REDUCE, bf16, f32)
-MIXTAPE_CODE_WIDTHS(REDUCE, bf16, bf16)
+#define REDUCE_ALL(T, S) MIXTAPE_CODE_WIDTHS(REDUCE, T, S)
+MIXTAPE_VALUE_PAIRS(REDUCE_ALL)
 
 }  // namespace mixtape

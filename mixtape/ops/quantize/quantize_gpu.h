@@ -9,14 +9,14 @@ namespace mixtape::gpu {
 // Some rows of a quantized weight, one after the other: codes, scales and biases begin at the first.
 struct QuantizedSpan {
   Argument codes, scales, biases;
-  DType scale_dtype = DType::f32;  // f32 or bf16
+  DType scale_dtype = DType::f32;
   AffineParams format;
 
   // Elements [begin, begin + count), both multiples of the group size.
   QuantizedSpan part(std::int64_t begin, std::int64_t count) const;
 };
 
-// w[i] = fma(code, scale, bias) in f32, rounded once; w f32 or bf16.
+// w[i] = fma(code, scale, bias) in f32, rounded once.
 void dequantize(const Call& call, const QuantizedSpan& span, const Argument& w, DType dtype,
                 std::int64_t count);
 
@@ -25,7 +25,7 @@ struct ScaleGradients {
   Argument dscales, dbiases;
   bool accumulate_scales = false, accumulate_biases = false;
 };
-// dscale = sum dw*code, dbias = sum dw per group of dw [count], f32 or bf16; `span` needs codes and types,
+// dscale = sum dw*code, dbias = sum dw per group of dw [count]; `span` needs codes and types,
 // the gradients begin where its scales do.
 void reduce_codes(const Call& call, const QuantizedSpan& span, const Argument& dw, DType dtype,
                   std::int64_t count, const ScaleGradients& out);

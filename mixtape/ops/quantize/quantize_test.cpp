@@ -50,8 +50,13 @@ TEST(Quantize, DequantizeMatchesOracle) {
     for (const int bits : kWidths) {
       check_op(device, dequantize_check(DType::f32, DType::f32, {3, 32}, {bits, 32}));
       check_op(device, dequantize_check(DType::bf16, DType::bf16, {2, 3, 192}, {bits, 64}));
+      check_op(device, dequantize_check(DType::f16, DType::f16, {2, 3, 128}, {bits, 64}));
       check_op(device, dequantize_check(DType::bf16, DType::f32, {5, 256}, {bits, 128}));
       check_op(device, dequantize_check(DType::f32, DType::bf16, {5, 96}, {bits, 32}));
+    }
+    for (const DType dtype : testing::kValueDtypes) {
+      for (const DType scales : testing::kValueDtypes)
+        check_op(device, dequantize_check(dtype, scales, {3, 96}, {4, 32}));
     }
   }
 }
@@ -134,6 +139,7 @@ TEST(Quantize, EqualsTheRowCodecBitForBit) {
     }
     expect_codec(device, DType::f32, DType::bf16, {4, 64}, Rounding::gpu);
     expect_codec(device, DType::f16, DType::f32, {4, 64}, Rounding::gpu);
+    expect_codec(device, DType::f16, DType::f16, {4, 64}, Rounding::gpu);
   }
 }
 
@@ -154,6 +160,7 @@ TEST(Quantize, EveryInstructionSetGivesTheSameBits) {
     for (const int bits : kWidths) {
       expect_codec(Device::cpu(), DType::f32, DType::f32, {bits, 64}, Rounding::gpu);
       expect_codec(Device::cpu(), DType::bf16, DType::bf16, {bits, 32}, Rounding::cpu);
+      expect_codec(Device::cpu(), DType::f16, DType::f16, {bits, 32}, Rounding::cpu);
     }
   }
 }
@@ -193,8 +200,7 @@ TEST(Quantize, SameBytesOnEveryDevice) {
     const Packed q = quantize(awkward_weight(device, dtype, 7), p, rounding, scale_dtype);
     std::vector<std::vector<std::byte>> all;
     for (const Buffer& b : {q.codes, q.scales, q.biases}) all.push_back(testing::download_bytes(b));
-    if (scale_dtype == DType::f16) return all;
-    for (const DType out : {DType::f32, DType::bf16})
+    for (const DType out : testing::kValueDtypes)
       all.push_back(testing::download_bytes(dequantize(q, p, out)));
     return all;
   };
@@ -202,7 +208,7 @@ TEST(Quantize, SameBytesOnEveryDevice) {
     for (const Rounding rounding : {Rounding::gpu, Rounding::cpu}) {
       for (const int bits : kWidths) {
         for (const int group : kGroups) {
-          for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+          for (const DType dtype : testing::kValueDtypes) {
             const DType scale_dtype = bits % 2 == 0 ? dtype : DType::f32;
             EXPECT_EQ(bytes(device, dtype, scale_dtype, {bits, group}, rounding),
                       bytes(Device::cpu(), dtype, scale_dtype, {bits, group}, rounding))
@@ -233,10 +239,12 @@ TEST(Quantize, NonFiniteScalesGoThrough) {
     const Packed q{Buffer::from(device, {1, 8}, std::vector<std::uint32_t>(8, 0x76543210u)),
                    Buffer::from(device, {1, 2}, std::vector<float>{HUGE_VALF, 3e38f}),
                    Buffer::from(device, {1, 2}, std::vector<float>{1.0f, -1.0f})};
-    const std::vector<float> w = as_floats(dequantize(q, {4, 32}, DType::bf16));
-    EXPECT_TRUE(std::isnan(w[0]) && std::isinf(w[1]) && std::isnan(w[8]));  // 0 * inf
-    EXPECT_EQ(w[32], -1.0f);
-    EXPECT_TRUE(std::isinf(w[34]));
+    for (const DType dtype : testing::kValueDtypes) {
+      const std::vector<float> w = as_floats(dequantize(q, {4, 32}, dtype));
+      EXPECT_TRUE(std::isnan(w[0]) && std::isinf(w[1]) && std::isnan(w[8]));  // 0 * inf
+      EXPECT_EQ(w[32], -1.0f);
+      EXPECT_TRUE(std::isinf(w[34]));
+    }
   }
 }
 
@@ -248,8 +256,20 @@ TEST(Quantize, HalfPrecisionScales) {
     EXPECT_EQ(rounded.codes.to_vector<std::uint32_t>(), exact.codes.to_vector<std::uint32_t>());
     const std::vector<float> wanted = as_floats(exact.scales), found = as_floats(rounded.scales);
     for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(found[i], static_cast<float>(f16(wanted[i])));
-    MIXTAPE_EXPECT_ERROR(dequantize(rounded, {4, 32}, DType::f32), ErrorCode::not_supported,
-                         "dequantize_affine_forward_f32_f16");
+  }
+}
+
+// One fma in f32: code * scale may pass 65504 on its way; results are infinite from 65520 on, or subnormal.
+TEST(Quantize, RangeOfF16) {
+  for (const Device& device : testing::test_devices()) {
+    const Packed q{Buffer::from(device, {1, 12}, std::vector<std::uint32_t>(12, 0xfedcba98u)),
+                   testing::upload(device, {DType::f16, {1, 3}, {5000.0, 0x1p-24, 5000.0}}),
+                   testing::upload(device, {DType::f16, {1, 3}, {-9504.0, -8 * 0x1p-24, 0.0}})};
+    const std::vector<float> w = as_floats(dequantize(q, {4, 32}, DType::f16));
+    EXPECT_EQ(w[0], 30496.0f);
+    EXPECT_EQ(w[7], 65504.0f);  // of 75000 - 9504
+    EXPECT_EQ(w[71], HUGE_VALF);
+    for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(w[32 + i], static_cast<float>(i) * 0x1p-24f);
   }
 }
 
@@ -274,7 +294,7 @@ TEST(Quantize, H4_ErrorFollowsTheStoredScale) {
 
 TEST(Quantize, H5_NonFiniteWeightIsRefused) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       for (const double bad : {HUGE_VAL, -HUGE_VAL, static_cast<double>(NAN)}) {
         HostTensor w = testing::random_tensor(dtype, {700, 128}, 5);
         w.values[130 * 128 + 77] = w.values[130 * 128 + 78] = w.values[600 * 128] = bad;
@@ -319,13 +339,16 @@ TEST(Quantize, RowsAreDecodedFromAnyRow) {
     const std::vector<float> all = as_floats(dequantize(q, p, DType::f32));
     const cpu::QuantizedRows rows = cpu::quantized_rows(q.codes, q.scales, q.biases, p);
     std::vector<float> out(3 * 96);
-    std::vector<bf16> half(out.size());
+    std::vector<bf16> brain(out.size());
+    std::vector<f16> half(out.size());
     for (const std::int64_t first : {0, 2, 6}) {
       cpu::dequantize_rows(rows, first, first + 3, out.data());
+      cpu::dequantize_rows(rows, first, first + 3, brain.data());
       cpu::dequantize_rows(rows, first, first + 3, half.data());
       for (std::size_t i = 0; i < out.size(); ++i) {
         EXPECT_EQ(out[i], all[static_cast<std::size_t>(first) * 96 + i]);
-        EXPECT_EQ(half[i], bf16(out[i]));
+        EXPECT_EQ(brain[i], bf16(out[i]));
+        EXPECT_EQ(half[i], f16(out[i]));
       }
     }
   }
@@ -350,10 +373,16 @@ TEST(Quantize, RowGradientsGoWhereTheyAreWanted) {
     EXPECT_NEAR(dscales[i], 100.0 + (inside ? wanted[0][i - 2] : 0.0), 2e-4);
     EXPECT_NEAR(dbiases[i], inside ? wanted[1][i - 2] : 200.0, 2e-5);
   }
-  std::vector<bf16> half(8);
+  std::vector<bf16> brain(8);
   cpu::reduce_rows(rows, 1, 3, part.data(),
-                   {nullptr, half.data(), DType::bf16, Accumulate::no, Accumulate::no});
-  for (std::size_t i = 2; i < 6; ++i) EXPECT_EQ(half[i], bf16(dbiases[i]));
+                   {nullptr, brain.data(), DType::bf16, Accumulate::no, Accumulate::no});
+  std::vector<f16> half(8);
+  cpu::reduce_rows(rows, 1, 3, part.data(),
+                   {nullptr, half.data(), DType::f16, Accumulate::no, Accumulate::no});
+  for (std::size_t i = 2; i < 6; ++i) {
+    EXPECT_EQ(brain[i], bf16(dbiases[i]));
+    EXPECT_EQ(half[i], f16(dbiases[i]));
+  }
 }
 
 TEST(Quantize, OnlyTheWantedGradientIsComputed) {
