@@ -82,10 +82,6 @@ void sum_segment_f16(const f16* dy, std::int64_t hidden, const std::int64_t* pos
                      std::int64_t first, std::int64_t cols, float* block, float* sum) {
   sum_segment(dy, hidden, positions, count, first, cols, block, sum);
 }
-void sum_segment_f16(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
-                     std::int64_t first, std::int64_t cols, float* block, float* sum) {
-  sum_segment(dy, hidden, positions, count, first, cols, block, sum);
-}
 
 template <class T>
 void write_row(const float* sum, T* row, std::size_t cols, bool accumulate) {
@@ -123,7 +119,6 @@ MIXTAPE_REGISTER_SIMD_KERNEL(embedding_backward)
 HWY_EXPORT(sum_segment_f32);
 HWY_EXPORT(sum_segment_bf16);
 HWY_EXPORT(sum_segment_f16);
-HWY_EXPORT(sum_segment_f16);
 
 namespace cpu {
 
@@ -160,11 +155,6 @@ void sum_segment(const float* dy, std::int64_t hidden, const std::int64_t* posit
 void sum_segment(const bf16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
                  std::int64_t first, std::int64_t cols, float* block, float* sum) {
   HWY_DYNAMIC_DISPATCH(sum_segment_bf16)(dy, hidden, positions, count, first, cols, block, sum);
-}
-
-void sum_segment(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
-                 std::int64_t first, std::int64_t cols, float* block, float* sum) {
-  HWY_DYNAMIC_DISPATCH(sum_segment_f16)(dy, hidden, positions, count, first, cols, block, sum);
 }
 
 void sum_segment(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,

@@ -29,8 +29,6 @@ void sum_segment(const bf16* dy, std::int64_t hidden, const std::int64_t* positi
                  std::int64_t first, std::int64_t cols, float* block, float* sum);
 void sum_segment(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
                  std::int64_t first, std::int64_t cols, float* block, float* sum);
-void sum_segment(const f16* dy, std::int64_t hidden, const std::int64_t* positions, std::int64_t count,
-                 std::int64_t first, std::int64_t cols, float* block, float* sum);
 
 // An id with more occurrences than this is summed by all threads, a tile of columns each.
 inline constexpr std::int64_t kLongSegment = 512;
