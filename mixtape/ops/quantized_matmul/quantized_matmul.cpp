@@ -11,7 +11,6 @@ namespace {
 QuantizedMatmulParams check_weight(const char* op, const Buffer& codes, const Buffer& scales,
                                    const Buffer& biases, AffineParams format, const Buffer& offsets) {
   const Shape w = dequantized_shape(op, codes, scales, biases, format);
-  require(scales.dtype() != DType::f16, op, ": scales is ", scales, ", expected f32 or bf16");
   const std::int64_t rank = offsets ? 3 : 2;
   require(w.rank() == rank && w.numel() > 0, op, ": codes is ", codes, ", expected rank ", rank,
           offsets ? " with offsets" : " without offsets", ", no dimension of 0");

@@ -125,7 +125,7 @@ void forward(const HostCall& call) {
   });
 }
 
-// dx of one expert adds up over the pieces of its matrix. Where there are several, bf16 sums wait in f32.
+// dx of one expert adds up over the pieces of its matrix. Where there are several, 16-bit sums wait in f32.
 void backward_x(const HostCall& call) {
   const Product product(call);
   const QuantizedMatmulParams& p = product.p;
@@ -217,10 +217,13 @@ void backward_scales(const HostCall& call) {
 
 MIXTAPE_HOST_KERNEL("quantized_matmul_forward_f32", forward);
 MIXTAPE_HOST_KERNEL("quantized_matmul_forward_bf16", forward);
+MIXTAPE_HOST_KERNEL("quantized_matmul_forward_f16", forward);
 MIXTAPE_HOST_KERNEL("quantized_matmul_backward_x_f32", backward_x);
 MIXTAPE_HOST_KERNEL("quantized_matmul_backward_x_bf16", backward_x);
+MIXTAPE_HOST_KERNEL("quantized_matmul_backward_x_f16", backward_x);
 MIXTAPE_HOST_KERNEL("quantized_matmul_backward_scales_f32", backward_scales);
 MIXTAPE_HOST_KERNEL("quantized_matmul_backward_scales_bf16", backward_scales);
+MIXTAPE_HOST_KERNEL("quantized_matmul_backward_scales_f16", backward_scales);
 
 }  // namespace
 }  // namespace mixtape

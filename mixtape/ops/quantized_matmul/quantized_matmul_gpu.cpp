@@ -10,7 +10,7 @@
 namespace mixtape::gpu {
 namespace {
 
-// Elements of the weight, or of its gradient, that are in scratch memory at a time: 32 MB of bf16.
+// Elements of the weight, or of its gradient, that are in scratch memory at a time: 32 MB of 16-bit values.
 constexpr std::int64_t kDecoded = std::int64_t{1} << 24;
 
 struct Block {
@@ -92,7 +92,7 @@ void forward(const Call& call) {
   p.has_offsets != 0 ? grouped_forward(call, p) : dense_forward(call, p);
 }
 
-// dx (+)= dy w. Where there are several blocks or f32 products, sums of a bf16 dx wait in f32.
+// dx (+)= dy w. Where there are several blocks or f32 products, sums of a 16-bit dx wait in f32.
 void dense_backward_x(const Call& call, const QuantizedMatmulParams& p) {
   const DType out = call.write(0).dtype(), in = call.dtype(0) == out ? out : DType::f32;
   const bool in_scratch = out != DType::f32 && (in != out || blocks(p).size() > 1);

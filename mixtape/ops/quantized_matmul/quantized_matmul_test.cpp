@@ -60,9 +60,9 @@ OpCheck quantized_check(const Device& device, const Case& c) {
   return check;
 }
 
-// On GPUs a weight that meets a bf16 x is rounded to bf16.
+// On GPUs a weight that meets a 16-bit x is rounded to its dtype.
 double rounding(const Device& device, const Case& c) {
-  return device == Device::cpu() || c.x == DType::f32 ? 0.0 : 0x1p-9;
+  return device == Device::cpu() || c.x == DType::f32 ? 0.0 : epsilon(c.x) / 2;
 }
 
 // The bounds of the header. Products of two values of about standard normal size are below 2 in the mean
@@ -93,6 +93,7 @@ TEST(QuantizedMatmul, MatchesOracleForAllFormats) {
         const GroupedMatmulCase sizes{3, 2 * group, {5}};
         check_case(device, {sizes, {bits, group}});
         check_case(device, {sizes, {bits, group}, DType::bf16, DType::bf16, DType::bf16});
+        if (group == 64) check_case(device, {sizes, {bits, group}, DType::f16, DType::f16, DType::f16});
       }
     }
     check_case(device, {{2, 32, {3}}, {4, 32}, DType::f32, DType::f32, DType::f32});
@@ -105,6 +106,10 @@ TEST(QuantizedMatmul, Dtypes) {
     check_case(device, {sizes, {4, 32}, DType::bf16, DType::f32, DType::bf16});
     check_case(device, {sizes, {4, 32}, DType::bf16, DType::f32, DType::f32});
     check_case(device, {sizes, {4, 32}, DType::f32, DType::bf16, DType::f32});
+    check_case(device, {sizes, {4, 32}, DType::f16, DType::f32, DType::f16});
+    check_case(device, {sizes, {4, 32}, DType::f16, DType::bf16, DType::f32});
+    check_case(device, {sizes, {4, 32}, DType::f32, DType::f16, DType::f32});
+    check_case(device, {sizes, {4, 32}, DType::bf16, DType::f16, DType::bf16});
   }
 }
 
@@ -113,7 +118,9 @@ TEST(QuantizedMatmul, Grouped) {
   for (const Device& device : testing::test_devices()) {
     check_case(device, {sizes, {4, 32}, DType::f32, DType::f32, DType::f32, true});
     check_case(device, {sizes, {3, 64}, DType::bf16, DType::bf16, DType::bf16, true});
+    check_case(device, {sizes, {3, 64}, DType::f16, DType::f16, DType::f16, true});
     check_case(device, {sizes, {5, 32}, DType::bf16, DType::f32, DType::f32, true});
+    check_case(device, {sizes, {5, 32}, DType::f16, DType::f32, DType::f32, true});
     check_case(device, {{200, 32, {3, 0}}, {8, 32}, DType::bf16, DType::f32, DType::bf16, true});
   }
 }
@@ -149,7 +156,7 @@ void check_blocks(const Device& device, DType dtype, std::int64_t n, std::int64_
 
 TEST(QuantizedMatmul, SeveralDecodedBlocks) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       if (device.name() == "sim") {
         check_blocks(device, dtype, 140, 256);
       } else {
