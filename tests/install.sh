@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# What a user does with an installed library: finds it through CMake and through pkg-config, builds and runs the
+# examples, includes any header, starts the program.
+# usage: tests/install.sh SOURCE_DIR BUILD_DIR CXX
+set -euo pipefail
+source=$1 build=$2 cxx=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/prefix
+
+cmake --install "$build" --prefix "$prefix" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+
+# From another folder than the one installed to: nothing may remember where it was.
+mv "$prefix" "$work/moved"
+prefix=$work/moved
+cmake -S "$source/examples" -B "$work/examples" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$cxx" \
+  -DCMAKE_BUILD_TYPE=Debug >"$work/configure.log" 2>&1 || { cat "$work/configure.log"; exit 1; }
+ninja -C "$work/examples" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+for example in router two_layer own_op; do
+  "$work/examples/$example" || { echo "$example failed"; exit 1; }
+done
+
+pc=$(find "$prefix" -name mixtape.pc -printf %h)
+export PKG_CONFIG_PATH=$pc
+# shellcheck disable=SC2046
+"$cxx" "$source/examples/own_op.cpp" -o "$work/own_op" $(pkg-config --cflags --libs mixtape) \
+  -Wl,-rpath,"$(pkg-config --variable=libdir mixtape)"
+"$work/own_op" >/dev/null
+
+# Nothing that an installed header includes was left behind.
+(cd "$prefix/include" && find mixtape -name '*.h' -printf '#include "%p"\n' | sort) >"$work/headers.cpp"
+# shellcheck disable=SC2046
+"$cxx" -fsyntax-only -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags mixtape) "$work/headers.cpp"
+if find "$prefix/include" -name '*_cpu.h' -o -name '*_gpu.h' -o -name '*_oracle.h' -o -path '*/backend/*/*' | grep .; then
+  echo "installed, but not for users"
+  exit 1
+fi
+
+"$prefix/bin/mixtape" doctor >/dev/null
