@@ -6,17 +6,20 @@
 
 namespace mixtape {
 
-// Unlinks the chain of records one by one: a long graph must not be freed by recursion.
+// Unlinks the chain of records one by one: a long graph must not be freed by recursion, and freeing must not
+// allocate.
 GradSlot::~GradSlot() {
-  std::vector<std::shared_ptr<Record>> pending;
-  if (producer) pending.push_back(std::move(producer));
-  while (!pending.empty()) {
-    const std::shared_ptr<Record> record = std::move(pending.back());
-    pending.pop_back();
+  std::shared_ptr<Record> pending = std::move(producer);
+  while (pending) {
+    const std::shared_ptr<Record> record = std::move(pending);
+    pending = std::move(record->next_freed);
     if (record.use_count() > 1) continue;
     for (auto& input : record->slots) {  // one by one: an input may be named twice
       const std::shared_ptr<GradSlot> slot = std::move(input);
-      if (slot && slot.use_count() == 1 && slot->producer) pending.push_back(std::move(slot->producer));
+      if (!slot || slot.use_count() > 1 || !slot->producer) continue;
+      const std::shared_ptr<Record> next = std::move(slot->producer);
+      next->next_freed = std::move(pending);
+      pending = next;
     }
   }
 }

@@ -61,6 +61,7 @@ struct Record {
   std::vector<std::shared_ptr<GradSlot>> slots;
   std::vector<std::pair<DType, Shape>> inputs;
   BackwardFn rule;
+  std::shared_ptr<Record> next_freed = nullptr;  // only while a graph is freed
 };
 
 // What a gradient rule is called with.

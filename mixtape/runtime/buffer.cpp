@@ -1,14 +1,21 @@
 #include "mixtape/runtime/buffer.h"
 
+#include <new>
+
 namespace mixtape {
 
 Buffer::Buffer(const Device& device, DType dtype, const Shape& shape, bool zero)
-    : device_(std::make_shared<const Device>(device)), dtype_(dtype), shape_(shape) {
+    : dtype_(dtype), shape_(shape) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<std::size_t>(shape.numel()), size_of(dtype), &bytes)) {
     fail(ErrorCode::out_of_memory, "alloc: ", dtype, shape, " has more bytes than 64 bits can count");
   }
-  memory_ = device.backend().allocate(bytes, zero);
+  try {
+    device_ = std::make_shared<const Device>(device);
+    memory_ = device.backend().allocate(bytes, zero);
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCode::out_of_memory, "alloc: no host memory for ", dtype, shape, " on ", device.name());
+  }
 }
 
 const Device& Buffer::device() const {

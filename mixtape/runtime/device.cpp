@@ -1,5 +1,6 @@
 #include "mixtape/runtime/device.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -65,7 +66,8 @@ Device Device::open(const std::string& name) {
   if (name == "cuda") return cuda(0);
   if (name.size() == 6 && name.starts_with("cuda:") && name[5] >= '0' && name[5] <= '9')
     return cuda(name[5] - '0');
-  if (name == "sim") return get("sim", 0);
+  const std::vector<std::string> kinds = registered_backends();
+  if (std::find(kinds.begin(), kinds.end(), name) != kinds.end()) return get(name, 0);
   fail(ErrorCode::invalid_argument, "device: '", name, "' is unknown, expected cpu, cuda, cuda:N or auto");
 }
 

@@ -16,8 +16,8 @@ class Device {
  public:
   static Device cpu();
   static Device cuda(int index);
-  // "cpu", "cuda", "cuda:1", or "auto": the best there is; in tests also "sim". Throws with the reason where
-  // there is none.
+  // "cpu", "cuda", "cuda:1", "auto": the best there is, or another registered backend's name (in tests
+  // "sim"). Throws with the reason where there is none.
   static Device open(const std::string& name);
 
   std::string name() const;

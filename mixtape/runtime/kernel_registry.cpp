@@ -1,6 +1,7 @@
 #include "mixtape/runtime/kernel_registry.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace mixtape {
@@ -42,7 +43,12 @@ void ErrorSlot::rethrow() {
     fail(ErrorCode::index_out_of_range, index.kernel, ": index ", index.value, " at position ",
          index.position, " is out of range, expected 0 to ", index.limit - 1);
   }
-  if (exception) std::rethrow_exception(exception);
+  if (!exception) return;
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCode::out_of_memory, "wait: a kernel found no host memory to work in");
+  }
 }
 
 bool register_builtin_host_kernel(const std::string& name, HostKernel kernel) {

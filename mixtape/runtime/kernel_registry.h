@@ -26,6 +26,7 @@ class ErrorSlot : public std::enable_shared_from_this<ErrorSlot> {
   };
   // Called by kernels, from any thread.
   void report_index(const std::string& kernel, std::int64_t position, std::int64_t value, std::int64_t limit);
+  // std::bad_alloc surfaces as out_of_memory.
   void report_exception(std::exception_ptr error);
   bool has_exception() const;
   // Throws what was reported first, and forgets it.

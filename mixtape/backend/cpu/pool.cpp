@@ -33,37 +33,48 @@ std::byte* Pool::allocate(std::size_t bytes) {
     add_region(size);
     fit = free_by_size_.lower_bound({size, nullptr});
   }
-  const auto [block_size, block] = *fit;
-  erase_free(free_by_address_.find(block));
-  if (block_size > size) insert_free(block + size, block_size - size);
-  used_.emplace(block, size);
+  std::byte* block = fit->second;
+  take(fit, size);
   stats_.live_bytes += size;
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
   return block;
 }
 
-void Pool::release(std::byte* block) {
+// Cuts `size` bytes off the front of a free block. What may throw comes first, so that nothing changes if it
+// does.
+void Pool::take(Sizes::iterator fit, std::size_t size) {
+  const auto [block_size, block] = *fit;
+  auto spare = new_size_node();
+  used_.emplace(block, Entry{size, std::move(spare)});
+  auto free_node = free_.extract(block);
+  auto size_node = free_by_size_.extract(fit);
+  if (block_size > size) {
+    insert_free(block + size, block_size - size, std::move(free_node), std::move(size_node));
+  }
+}
+
+void Pool::release(std::byte* block) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto used = used_.find(block);
+  auto node = used_.extract(block);
+  auto size_node = std::move(node.mapped().size_node);
   std::byte* begin = block;
-  std::size_t size = used->second;
+  std::size_t size = node.mapped().bytes;
   stats_.live_bytes -= size;
-  used_.erase(used);
-  auto next = free_by_address_.lower_bound(begin);
-  if (next != free_by_address_.end() && begin + size == next->first && !regions_.contains(next->first)) {
-    size += next->second;
+  auto next = free_.lower_bound(begin);
+  if (next != free_.end() && begin + size == next->first && !regions_.contains(next->first)) {
+    size += next->second.bytes;
     const auto joined = next++;
     erase_free(joined);
   }
-  if (next != free_by_address_.begin()) {
+  if (next != free_.begin()) {
     const auto previous = std::prev(next);
-    if (previous->first + previous->second == begin && !regions_.contains(begin)) {
+    if (previous->first + previous->second.bytes == begin && !regions_.contains(begin)) {
       begin = previous->first;
-      size += previous->second;
+      size += previous->second.bytes;
       erase_free(previous);
     }
   }
-  insert_free(begin, size);
+  insert_free(begin, size, std::move(node), std::move(size_node));
 }
 
 MemoryStats Pool::stats() const {
@@ -79,6 +90,11 @@ void Pool::reset_peak() {
 // A region starts on a 2 MB boundary, so that the kernel can back it with large pages.
 void Pool::add_region(std::size_t bytes) {
   const std::size_t size = round_up(std::max(bytes, kRegion), kPage);
+  std::map<std::byte*, std::size_t> regions;  // the nodes first: nothing is mapped if they are not to be had
+  regions.emplace(nullptr, size);
+  Blocks blocks;
+  blocks.emplace(nullptr, Entry{});
+  auto size_node = new_size_node();
   void* mapped = ::mmap(nullptr, size + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
     fail(ErrorCode::out_of_memory, "cpu: cannot allocate ", bytes, " bytes; ", stats_.live_bytes,
@@ -90,18 +106,29 @@ void Pool::add_region(std::size_t bytes) {
   const auto tail = static_cast<std::size_t>(raw + size + kPage - (begin + size));
   if (tail > 0) ::munmap(begin + size, tail);
   ::madvise(begin, size, MADV_HUGEPAGE);
-  regions_.emplace(begin, size);
-  insert_free(begin, size);
+  auto region = regions.extract(nullptr);
+  region.key() = begin;
+  regions_.insert(std::move(region));
+  insert_free(begin, size, blocks.extract(nullptr), std::move(size_node));
 }
 
-void Pool::insert_free(std::byte* begin, std::size_t bytes) {
-  free_by_address_.emplace(begin, bytes);
-  free_by_size_.emplace(bytes, begin);
+Pool::Sizes::node_type Pool::new_size_node() {
+  Sizes one;
+  one.emplace();
+  return one.extract(one.begin());
 }
 
-void Pool::erase_free(std::map<std::byte*, std::size_t>::iterator block) {
-  free_by_size_.erase({block->second, block->first});
-  free_by_address_.erase(block);
+void Pool::insert_free(std::byte* begin, std::size_t bytes, Blocks::node_type block, Sizes::node_type size) {
+  block.key() = begin;
+  block.mapped().bytes = bytes;
+  size.value() = {bytes, begin};
+  free_.insert(std::move(block));
+  free_by_size_.insert(std::move(size));
+}
+
+void Pool::erase_free(Blocks::iterator block) {
+  free_by_size_.erase({block->second.bytes, block->first});
+  free_.erase(block);
 }
 
 }  // namespace mixtape::cpu

@@ -21,21 +21,30 @@ class Pool {
 
   // Throws out_of_memory with the bytes asked for and the bytes live.
   std::byte* allocate(std::size_t bytes);
-  void release(std::byte* block);
+  void release(std::byte* block) noexcept;
   // Bytes of blocks handed out, not of the regions behind them.
   MemoryStats stats() const;
   void reset_peak();
 
  private:
   using Block = std::pair<std::size_t, std::byte*>;  // size first: best fit
+  using Sizes = std::set<Block>;
+  struct Entry {
+    std::size_t bytes = 0;
+    Sizes::node_type size_node;  // of a block in use: what release puts back, as it must not allocate
+  };
+  using Blocks = std::map<std::byte*, Entry>;
+
   void add_region(std::size_t bytes);
-  void insert_free(std::byte* begin, std::size_t bytes);
-  void erase_free(std::map<std::byte*, std::size_t>::iterator block);
+  static Sizes::node_type new_size_node();
+  void take(Sizes::iterator fit, std::size_t size);
+  void insert_free(std::byte* begin, std::size_t bytes, Blocks::node_type block, Sizes::node_type size);
+  void erase_free(Blocks::iterator block);
 
   mutable std::mutex mutex_;
-  std::map<std::byte*, std::size_t> free_by_address_;
-  std::set<Block> free_by_size_;
-  std::map<std::byte*, std::size_t> used_;
+  Blocks free_;  // by address
+  Sizes free_by_size_;
+  Blocks used_;
   std::map<std::byte*, std::size_t> regions_;
   MemoryStats stats_;
 };

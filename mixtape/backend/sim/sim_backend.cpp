@@ -9,19 +9,44 @@
 namespace mixtape::sim {
 namespace {
 
+// Bytes live, counted from several threads.
+class Meter {
+ public:
+  void add(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    stats_.live_bytes += bytes;
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+  }
+  void remove(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    stats_.live_bytes -= bytes;
+  }
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    stats_.peak_bytes = stats_.live_bytes;
+  }
+  MemoryStats stats() const {
+    const std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  MemoryStats stats_;
+};
+
 class SimMemory final : public Memory {
  public:
-  SimMemory(std::size_t bytes, std::shared_ptr<MemoryStats> stats) : region(bytes), stats_(std::move(stats)) {
-    stats_->live_bytes += bytes;
-    stats_->peak_bytes = std::max(stats_->peak_bytes, stats_->live_bytes);
+  SimMemory(std::size_t bytes, std::shared_ptr<Meter> meter) : region(bytes), meter_(std::move(meter)) {
+    meter_->add(bytes);
   }
-  ~SimMemory() override { stats_->live_bytes -= region.bytes.size(); }
+  ~SimMemory() override { meter_->remove(region.bytes.size()); }
   std::size_t bytes() const override { return region.bytes.size(); }
   std::byte* host_data() override { return nullptr; }
   Region region;
 
  private:
-  std::shared_ptr<MemoryStats> stats_;
+  std::shared_ptr<Meter> meter_;
 };
 
 Region& region_of(Memory& memory) { return static_cast<SimMemory&>(memory).region; }
@@ -173,12 +198,12 @@ class SimBackend final : public Backend {
   std::string name() const override { return "sim"; }
   std::string description() const override { return "GPU kernels on the host, every access checked"; }
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
-    auto memory = std::make_shared<SimMemory>(bytes, stats_);
+    auto memory = std::make_shared<SimMemory>(bytes, meter_);
     if (zero) mark_written(memory->region, 0, bytes);
     return memory;
   }
-  MemoryStats memory_stats() const override { return *stats_; }
-  void reset_peak() override { stats_->peak_bytes = stats_->live_bytes; }
+  MemoryStats memory_stats() const override { return meter_->stats(); }
+  void reset_peak() override { meter_->reset_peak(); }
   void poison_uninitialized(bool) override {}  // what nothing wrote is never readable
   KernelRegistry& kernels() override { return kernels_; }
 
@@ -209,7 +234,7 @@ class SimBackend final : public Backend {
   }
 
  private:
-  std::shared_ptr<MemoryStats> stats_ = std::make_shared<MemoryStats>();
+  std::shared_ptr<Meter> meter_ = std::make_shared<Meter>();
   std::mutex mutex_;
   SimKernels kernels_;
 };
