@@ -15,5 +15,6 @@ void add_generate(CLI::App& app, int& status);
 void add_train(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
+void add_gradcheck(CLI::App& app, int& status);
 
 }  // namespace mixtape::cli

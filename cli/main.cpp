@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   add_train(app, status);
   add_info(app, status);
   add_doctor(app, status);
+  add_gradcheck(app, status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -41,6 +41,8 @@ expect 0 "perplexity" eval --model "$work/rounded" --teacher $model --text "$wor
 expect 0 "Once" generate --model "$work/rounded" --prompt "Once" --count 4
 expect 0 "llama" info $model
 expect 0 "processor" doctor
+expect 0 "2 ops" gradcheck --op softmax --op log_softmax --runs 2
+expect 2 "there is no op 'nonsense'" gradcheck --op nonsense
 
 # A disk that fills up: here a limit on the size of a file. Nothing of the directory may stay.
 (

@@ -1,0 +1,137 @@
+// mixtape gradcheck: every op's forward and gradient on this machine, against double-precision oracles.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "mixtape/io/atomic_file.h"
+#include "mixtape/testing/check_registry.h"
+
+namespace mixtape::cli {
+namespace {
+
+struct GradcheckOptions {
+  std::string device = "cpu";
+  std::vector<std::string> ops;
+  int runs = 20;
+  std::string json_file;
+};
+
+// All cases of one op and dtype. Errors are in units of the cases' bounds.
+struct Row {
+  std::string op;
+  DType dtype = DType::f32;
+  std::size_t cases = 0;
+  double forward_error = 0.0;
+  double gradient_error = 0.0;
+  bool has_gradient = false;
+  bool oracle_proved = false;
+  bool deterministic = true;
+  double seconds = 0.0;
+  std::vector<std::string> faults;
+};
+
+void add(Row& row, const testing::OpReport& report) {
+  ++row.cases;
+  row.forward_error = std::max(row.forward_error, report.forward_error);
+  row.gradient_error = std::max(row.gradient_error, report.gradient_error);
+  row.has_gradient |= report.has_gradient;
+  row.oracle_proved |= report.oracle_proved;
+  row.deterministic &= report.deterministic;
+  row.faults.insert(row.faults.end(), report.faults.begin(), report.faults.end());
+}
+
+Row measure(const Device& device, const testing::OpChecks& checks, DType dtype, int runs) {
+  const auto start = std::chrono::steady_clock::now();
+  Row row;
+  row.op = checks.op;
+  row.dtype = dtype;
+  for (const testing::OpCheck& check : checks.build(device, dtype)) {
+    try {
+      add(row, testing::measure_op(device, check, runs));
+    } catch (const Error& error) {
+      row.faults.push_back(fmt::format("{}: {}", check.name, error.what()));
+    }
+  }
+  row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return row;
+}
+
+void print(const Row& row) {
+  const std::string gradient = row.has_gradient ? fmt::format("{:.3f}", row.gradient_error) : "-";
+  const char* oracle = !row.has_gradient ? "-" : row.oracle_proved ? "proved" : "no";
+  fmt::print("{:<22} {:<5} {:>5}  {:>7.3f}  {:>8}  {:<6}  {:<13}  {:>6.2f}\n", row.op, name(row.dtype),
+             row.cases, row.forward_error, gradient, oracle, row.deterministic ? "yes" : "no", row.seconds);
+  for (const std::string& fault : row.faults) fmt::print("  {} {}: {}\n", row.op, name(row.dtype), fault);
+  std::fflush(stdout);
+}
+
+nlohmann::json to_json(const Row& row) {
+  nlohmann::json json = {{"op", row.op},
+                         {"dtype", name(row.dtype)},
+                         {"cases", row.cases},
+                         {"forward_error", row.forward_error},
+                         {"gradient_error", nullptr},
+                         {"oracle_proved", row.oracle_proved},
+                         {"deterministic", row.deterministic},
+                         {"seconds", row.seconds},
+                         {"faults", row.faults}};
+  if (row.has_gradient) json["gradient_error"] = row.gradient_error;
+  return json;
+}
+
+// Those of the named ops, all if none is named.
+std::vector<testing::OpChecks> chosen_checks(const std::vector<std::string>& ops) {
+  std::vector<testing::OpChecks> all = testing::all_op_checks();
+  for (const std::string& op : ops) {
+    const bool known = std::any_of(all.begin(), all.end(), [&](const auto& c) { return c.op == op; });
+    require(known, "gradcheck: there is no op '", op, "', expected one that `mixtape gradcheck` lists");
+  }
+  if (ops.empty()) return all;
+  std::erase_if(all, [&](const auto& c) { return std::find(ops.begin(), ops.end(), c.op) == ops.end(); });
+  return all;
+}
+
+int run_gradcheck(const GradcheckOptions& o) {
+  const Device device = Device::open(o.device);
+  const std::vector<testing::OpChecks> chosen = chosen_checks(o.ops);
+  fmt::print("{}\nerrors are the worst element's, 1 being its bound\n\n", device.description());
+  fmt::print("{:<22} {:<5} {:>5}  {:>7}  {:>8}  {:<6}  {:<13}  {:>6}\n", "op", "dtype", "cases", "forward",
+             "gradient", "oracle", "deterministic", "s");
+  nlohmann::json rows = nlohmann::json::array();
+  std::size_t faults = 0, cases = 0;
+  for (const testing::OpChecks& checks : chosen) {
+    for (const DType dtype : checks.dtypes) {
+      const Row row = measure(device, checks, dtype, o.runs);
+      print(row);
+      rows.push_back(to_json(row));
+      faults += row.faults.size();
+      cases += row.cases;
+    }
+  }
+  fmt::print("\n{} ops, {} cases, {} faults\n", chosen.size(), cases, faults);
+  if (!o.json_file.empty()) {
+    const nlohmann::json json = {{"device", device.description()}, {"runs", o.runs}, {"rows", rows}};
+    write_file(o.json_file, json.dump(2) + "\n");
+  }
+  return faults == 0 ? Status::ok : Status::failed;
+}
+
+}  // namespace
+
+void add_gradcheck(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand(
+      "gradcheck", "Checks every op's forward and gradient against double-precision oracles.");
+  auto o = std::make_shared<GradcheckOptions>();
+  command->add_option("--device", o->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
+  command->add_option("--op", o->ops, "Only this op; may be repeated");
+  command->add_option("--runs", o->runs, "Runs that must give the same bits")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--json", o->json_file, "Write the figures to this file");
+  command->callback([o, &status] { status = run_gradcheck(*o); });
+}
+
+}  // namespace mixtape::cli
