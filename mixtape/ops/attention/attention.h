@@ -1,6 +1,7 @@
 // Scaled dot-product attention with grouped-query heads.
-//   s[i,j] = scale * q[i].k[j]        p = softmax over the keys j that query i sees        y[i] = sum_j
-//   p[i,j] v[j] ds = p * (dy.v - dy.y)        dq = scale * ds k        dk = scale * ds^T q        dv = p^T dy
+//   s[i,j] = scale * q[i].k[j]        p = softmax over the keys j that query i sees
+//   y[i] = sum_j p[i,j] v[j]          ds = p * (dy.v - dy.y)
+//   dq = scale * ds k                 dk = scale * ds^T q                 dv = p^T dy
 // Shapes: q, y [B,Sq,Hq,D]; k, v [B,Sk,Hkv,D]; query head h uses head h / (Hq/Hkv) of k and v; dk and dv sum
 // over the query heads of a group. Sq <= Sk: the queries are the last Sq of the Sk positions. D even, 8 to
 // 256. f32, bf16, f16; scores, weights and sums in f32, outputs rounded once. No more than a block of scores

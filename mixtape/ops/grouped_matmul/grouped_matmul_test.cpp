@@ -1,6 +1,6 @@
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"
 
-#include "mixtape/ops/grouped_matmul/grouped_matmul_oracle.h"
+#include "mixtape/ops/grouped_matmul/grouped_matmul_check.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
@@ -8,55 +8,18 @@ namespace {
 
 using oracle::GroupedMatmulCase;
 using testing::Doubles;
-using testing::OpCheck;
-
-Buffer offsets_of(const Device& device, const std::vector<std::int64_t>& sizes) {
-  std::vector<std::uint32_t> offsets{0};
-  for (const std::int64_t s : sizes) offsets.push_back(offsets.back() + static_cast<std::uint32_t>(s));
-  return Buffer::from(device, {static_cast<std::int64_t>(offsets.size())}, offsets);
-}
-
-OpCheck grouped_check(const Device& device, DType dtype, DType out, const GroupedMatmulCase& c) {
-  OpCheck check;
-  const auto experts = static_cast<std::int64_t>(c.sizes.size());
-  check.name = str("grouped_matmul ", dtype, "->", out, " ", c.rows(), " rows, ", experts, " experts");
-  check.inputs = {testing::random_tensor(dtype, {c.rows(), c.k}, 1),
-                  testing::random_tensor(dtype, {experts, c.n, c.k}, 2)};
-  check.op = [out, offsets = offsets_of(device, c.sizes)](const std::vector<Var>& v) {
-    return grouped_matmul(v[0], v[1], offsets, out);
-  };
-  check.forward = [c](const auto& x) { return oracle::grouped_matmul(c, x[0], x[1]); };
-  check.complex_forward = [c](const auto& x) { return oracle::grouped_matmul(c, x[0], x[1]); };
-  check.backward = [c](const auto& x, const Doubles& dy) {
-    return oracle::grouped_matmul_backward(c, x[0], x[1], dy);
-  };
-  // Products of standard normals are 0.64 in the mean: 4 covers the largest sums of magnitudes.
-  const auto sums = [](double length) { return length * 0x1p-24 * 4.0 * length; };
-  check.forward_bound = {1.0, sums(static_cast<double>(c.k))};
-  check.backward_bound = {1.0, sums(static_cast<double>(std::max(c.rows(), c.n)))};
-  check.prove_oracle = c.rows() * c.n * c.k < 2000;
-  return check;
-}
 
 TEST(GroupedMatmul, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const auto& [dtype, out] : {std::pair{DType::f32, DType::f32},
-                                     {DType::bf16, DType::bf16},
-                                     {DType::bf16, DType::f32},
-                                     {DType::f16, DType::f16},
-                                     {DType::f16, DType::f32}}) {
-      check_op(device, grouped_check(device, dtype, out, {5, 3, {2, 4, 1}}));
-      check_op(device, grouped_check(device, dtype, out, {7, 10, {0, 5, 0, 0, 6, 0}}));
-      check_op(device, grouped_check(device, dtype, out, {33, 40, {9}}));
-    }
-    check_op(device, grouped_check(device, DType::bf16, DType::bf16, {20, 12, {600, 1, 30}}));
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, grouped_matmul_checks(device, dtype));
+    check_op(device, grouped_matmul_check(device, DType::bf16, DType::bf16, {20, 12, {600, 1, 30}}));
   }
 }
 
 TEST(GroupedMatmul, SeveralTiles) {
   for (const Device& device : testing::test_devices()) {
-    check_op(device, grouped_check(device, DType::f32, DType::f32, {136, 24, {130, 0, 3}}));
-    check_op(device, grouped_check(device, DType::bf16, DType::bf16, {24, 136, {130, 0, 3}}));
+    check_op(device, grouped_matmul_check(device, DType::f32, DType::f32, {136, 24, {130, 0, 3}}));
+    check_op(device, grouped_matmul_check(device, DType::bf16, DType::bf16, {24, 136, {130, 0, 3}}));
   }
 }
 
@@ -68,7 +31,7 @@ TEST(GroupedMatmul, ManyExperts) {
   for (const Device& device : testing::test_devices()) {
     CommandEncoder encoder(device);
     const Buffer y = device.alloc(DType::f32, {6, 2});
-    grouped_matmul_forward(encoder, upload(device, x), upload(device, w), offsets_of(device, c.sizes), y);
+    grouped_matmul_forward(encoder, upload(device, x), upload(device, w), upload_offsets(device, c.sizes), y);
     encoder.commit_and_wait();
     testing::expect_close("y", y, oracle::grouped_matmul(c, x.values, w.values), {1.0, 0x1p-20});
   }
@@ -83,7 +46,7 @@ TEST(GroupedMatmul, G4_ExpertsWithoutRowsHaveGradientZero) {
       CommandEncoder encoder(device);
       const Buffer dw = device.alloc_uninitialized(dtype, {6, n, k});
       grouped_matmul_backward_w(encoder, upload(device, testing::random_tensor(dtype, {rows, k}, 1)),
-                                offsets_of(device, sizes),
+                                upload_offsets(device, sizes),
                                 upload(device, testing::random_tensor(dtype, {rows, n}, 2)), dw);
       encoder.commit_and_wait();
       const std::vector<double> found = testing::download(dw).values;
@@ -97,7 +60,7 @@ TEST(GroupedMatmul, RangeOfF16) {
   for (const Device& device : testing::test_devices()) {
     const Buffer x = testing::upload(device, {DType::f16, {3, 2}, {6e4, 6e4, -6e4, -6e4, 6e4, 6e4}});
     const Buffer w = testing::upload(device, {DType::f16, {1, 2, 2}, {1.0, -1.0, 1.0, 1.0}});
-    const Buffer offsets = offsets_of(device, {3});
+    const Buffer offsets = upload_offsets(device, {3});
     const Buffer y = device.alloc(DType::f16, {3, 2}), dw = device.alloc(DType::f16, {1, 2, 2});
     CommandEncoder encoder(device);
     grouped_matmul_forward(encoder, x, w, offsets, y);
@@ -135,7 +98,7 @@ TEST(GroupedMatmul, EmptyBatch) {
     Tape tape(device);
     const Var x = tape.parameter(device.alloc(DType::f32, {0, 4}));
     const Var w = tape.parameter(device.alloc(DType::f32, {3, 5, 4}));
-    const Var y = grouped_matmul(x, w, offsets_of(device, {0, 0, 0}));
+    const Var y = grouped_matmul(x, w, upload_offsets(device, {0, 0, 0}));
     EXPECT_EQ(y.shape(), (Shape{0, 5}));
     tape.backward(y, y.value());
     testing::expect_close("dw", w.grad(), Doubles(60, 0.0), {0.0, 0.0});
@@ -147,7 +110,7 @@ TEST(GroupedMatmul, RefusesBadArguments) {
   CommandEncoder encoder(device);
   const auto make = [&](DType dtype, const Shape& shape) { return device.alloc(dtype, shape); };
   const Buffer x = make(DType::f32, {6, 4}), w = make(DType::f32, {3, 5, 4}), y = make(DType::f32, {6, 5});
-  const Buffer offsets = offsets_of(device, {1, 2, 3});
+  const Buffer offsets = upload_offsets(device, {1, 2, 3});
   const auto code = ErrorCode::invalid_argument;
   MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, Buffer(), w, offsets, y), code,
                        "grouped_matmul: x is null");
@@ -155,16 +118,16 @@ TEST(GroupedMatmul, RefusesBadArguments) {
                        "w is f32[3,5,3]");
   MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, x, make(DType::bf16, {3, 5, 4}), offsets, y), code,
                        "w is bf16[3,5,4]");
-  MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, x, w, offsets_of(device, {1, 5}), y), code,
+  MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, x, w, upload_offsets(device, {1, 5}), y), code,
                        "offsets is u32[3], expected u32[4]");
   MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, x, w, offsets, make(DType::f32, {6, 4})), code,
                        "y is f32[6,4]");
   MIXTAPE_EXPECT_ERROR(grouped_matmul_backward_w(encoder, x, offsets, y, make(DType::f32, {3, 4})), code,
                        "w is f32[3,4]");
   const Buffer same = make(DType::f32, {4, 4});
-  MIXTAPE_EXPECT_ERROR(
-      grouped_matmul_forward(encoder, same, make(DType::f32, {3, 4, 4}), offsets_of(device, {1, 1, 2}), same),
-      code, "shares memory");
+  MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, same, make(DType::f32, {3, 4, 4}),
+                                              upload_offsets(device, {1, 1, 2}), same),
+                       code, "shares memory");
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "mixtape/ops/kl_div/kl_div_oracle.h"
+#include "mixtape/ops/kl_div/kl_div_check.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
@@ -11,73 +11,20 @@ namespace {
 using oracle::KlForm;
 using testing::Doubles;
 using testing::HostTensor;
-using testing::OpCheck;
 using testing::upload;
 
-KlOptions options_of(const KlForm& form) {
-  return {static_cast<float>(form.temperature), form.k, form.rest_bucket};
-}
-
-OpCheck kl_check(const Device& device, DType teacher_dtype, DType dtype, std::int64_t rows, std::int64_t cols,
-                 const KlForm& form) {
-  const double scale = 2.0;
-  const HostTensor teacher = testing::random_tensor(teacher_dtype, {rows, cols}, 2, scale);
-  const Buffer t = upload(device, teacher);
-  OpCheck check;
-  check.name = str("kl_div ", teacher_dtype, " ", dtype, " ", rows, "x", cols, " T ", form.temperature, " k ",
-                   form.k, form.rest_bucket ? " with rest" : "");
-  check.inputs = {testing::random_tensor(dtype, {rows, cols}, 1, scale)};
-  check.op = [t, form](const std::vector<Var>& v) { return kl_div(v[0], t, options_of(form)); };
-  check.forward = [=](const auto& x) { return oracle::kl_div(teacher.values, x[0], cols, form); };
-  check.complex_forward = [=](const auto& x) { return oracle::kl_div(teacher.values, x[0], cols, form); };
-  check.backward = [=](const auto& x, const Doubles& dy) -> std::vector<Doubles> {
-    return {oracle::kl_div_backward(teacher.values, x[0], cols, form, dy)};
-  };
-  // |z - max| is at most 12 standard deviations, its mean difference under p at most 4; |dloss| at most 4.
-  const double spread = 12.0 * scale / form.temperature, mean_gap = 4.0 * scale / form.temperature;
-  const double rest = form.rest_bucket ? 2.0 * (spread + 12.0) : 0.0;
-  check.forward_bound = {1.0, (100.0 + 80.0 * mean_gap + 2.0 * spread + rest) * 0x1p-24};
-  check.backward_bound = {2.0, (90.0 + 4.0 * spread + rest) * 0x1p-24 * 8.0 / form.temperature};
-  check.prove_oracle = rows * cols <= 300;
-  return check;
-}
-
-TEST(KlDiv, FullMatchesOracle) {
+TEST(KlDiv, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : testing::kValueDtypes) {
-      for (const std::int64_t cols : {1, 2, 3, 15, 16, 17, 33, 65, 129}) {
-        check_op(device, kl_check(device, dtype, dtype, 3, cols, {1.5}));
-      }
-    }
-    for (const DType teacher : testing::kValueDtypes) {
-      for (const DType dtype : testing::kValueDtypes) {
-        if (teacher != dtype) check_op(device, kl_check(device, teacher, dtype, 3, 70, {2.0}));
-      }
-    }
-  }
-}
-
-TEST(KlDiv, TopKMatchesOracle) {
-  for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : testing::kValueDtypes) {
-      for (const bool rest : {false, true}) {
-        check_op(device, kl_check(device, dtype, dtype, 2, 1, {1.5, 1, rest}));
-        check_op(device, kl_check(device, dtype, dtype, 3, 33, {1.5, 1, rest}));
-        check_op(device, kl_check(device, dtype, dtype, 3, 70, {2.0, 19, rest}));
-        check_op(device, kl_check(device, dtype, dtype, 3, 40, {1.0, 40, rest}));
-      }
-      check_op(device, kl_check(device, DType::f32, dtype, 3, 70, {2.0, 19, true}));
-      check_op(device, kl_check(device, dtype, DType::f32, 3, 70, {2.0, 19, true}));
-    }
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, kl_div_checks(device, dtype));
   }
 }
 
 TEST(KlDiv, WideRows) {
   for (const Device& device : testing::test_devices()) {
-    check_op(device, kl_check(device, DType::bf16, DType::bf16, 2, 20011, {2.0}));
-    check_op(device, kl_check(device, DType::f32, DType::f32, 2, 20011, {2.0, 1024, false}));
-    check_op(device, kl_check(device, DType::bf16, DType::bf16, 2, 20011, {2.0, 1024, true}));
-    check_op(device, kl_check(device, DType::f16, DType::f16, 2, 20011, {2.0, 1024, true}));
+    check_op(device, kl_div_check(device, DType::bf16, DType::bf16, 2, 20011, {2.0}));
+    check_op(device, kl_div_check(device, DType::f32, DType::f32, 2, 20011, {2.0, 1024, false}));
+    check_op(device, kl_div_check(device, DType::bf16, DType::bf16, 2, 20011, {2.0, 1024, true}));
+    check_op(device, kl_div_check(device, DType::f16, DType::f16, 2, 20011, {2.0, 1024, true}));
   }
 }
 

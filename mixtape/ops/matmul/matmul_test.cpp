@@ -1,80 +1,23 @@
 #include "mixtape/ops/matmul/matmul.h"
 
-#include "mixtape/ops/matmul/matmul_oracle.h"
+#include "mixtape/ops/matmul/matmul_check.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
 
-using oracle::MatmulShape;
 using testing::Doubles;
-using testing::OpCheck;
 
-OpCheck matmul_check(DType dtype, DType out, const MatmulShape& s, const Shape& a, const Shape& b) {
-  OpCheck check;
-  check.name = str("matmul ", dtype, "->", out, " ", a, s.trans_a ? "^T" : "", " ", b, s.trans_b ? "^T" : "");
-  check.inputs = {testing::random_tensor(dtype, a, 1), testing::random_tensor(dtype, b, 2)};
-  check.op = [=](const std::vector<Var>& v) { return matmul(v[0], v[1], s.trans_a, s.trans_b, out); };
-  check.forward = [s](const auto& x) { return oracle::matmul(s, x[0], x[1]); };
-  check.complex_forward = [s](const auto& x) { return oracle::matmul(s, x[0], x[1]); };
-  check.backward = [s](const auto& x, const Doubles& dy) {
-    return oracle::matmul_backward(s, x[0], x[1], dy);
-  };
-  // Products of standard normals are 0.64 in the mean: 4 covers the largest sums of magnitudes.
-  const auto sums = [](double length) { return length * 0x1p-24 * 4.0 * length; };
-  check.forward_bound = {1.0, sums(static_cast<double>(s.k))};
-  check.backward_bound = {1.0, sums(static_cast<double>(std::max(s.m, s.n)))};
-  check.prove_oracle = s.batch * s.m * s.n * s.k < 500;
-  return check;
-}
-
-void check_everywhere(const OpCheck& check) {
-  for (const Device& device : testing::test_devices()) check_op(device, check);
-}
-
-void check_flat(DType dtype, DType out, std::int64_t m, std::int64_t n, std::int64_t k) {
-  for (const bool trans_a : {false, true}) {
-    for (const bool trans_b : {false, true}) {
-      check_everywhere(matmul_check(dtype, out, {1, m, n, k, trans_a, trans_b},
-                                    trans_a ? Shape{k, m} : Shape{m, k},
-                                    trans_b ? Shape{n, k} : Shape{k, n}));
-    }
+TEST(Matmul, MatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, matmul_checks(device, dtype));
   }
-}
-
-TEST(Matmul, MatchesOracleInEveryLayout) {
-  for (const auto& [dtype, out] : {std::pair{DType::f32, DType::f32},
-                                   {DType::bf16, DType::bf16},
-                                   {DType::bf16, DType::f32},
-                                   {DType::f16, DType::f16},
-                                   {DType::f16, DType::f32}}) {
-    check_flat(dtype, out, 1, 1, 1);
-    check_flat(dtype, out, 5, 7, 3);
-    check_flat(dtype, out, 1, 33, 64);
-    check_flat(dtype, out, 66, 35, 17);
-  }
-}
-
-TEST(Matmul, Batched) {
-  for (const DType dtype : testing::kValueDtypes) {
-    for (const bool trans_a : {false, true}) {
-      for (const bool trans_b : {false, true}) {
-        check_everywhere(matmul_check(dtype, dtype, {6, 5, 4, 3, trans_a, trans_b},
-                                      trans_a ? Shape{2, 3, 3, 5} : Shape{2, 3, 5, 3},
-                                      trans_b ? Shape{2, 3, 4, 3} : Shape{2, 3, 3, 4}));
-      }
-    }
-  }
-}
-
-TEST(Matmul, FoldsLeadingDimensionsForAFlatB) {
-  check_everywhere(matmul_check(DType::bf16, DType::bf16, {1, 6, 5, 4, false, true}, {2, 3, 4}, {5, 4}));
-  check_everywhere(matmul_check(DType::f32, DType::f32, {1, 6, 5, 4, false, false}, {2, 3, 4}, {4, 5}));
 }
 
 TEST(Matmul, LongSumsOverSeveralTiles) {
-  check_everywhere(
-      matmul_check(DType::bf16, DType::f32, {1, 530, 300, 12, false, true}, {530, 12}, {300, 12}));
+  for (const Device& device : testing::test_devices())
+    check_op(device,
+             matmul_check(DType::bf16, DType::f32, {1, 530, 300, 12, false, true}, {530, 12}, {300, 12}));
 }
 
 // Sums in f32: they may pass 65504 and come back; results are rounded once, from 65520 on to infinity.

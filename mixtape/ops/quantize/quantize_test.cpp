@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "hwy/highway.h"
+#include "mixtape/ops/quantize/quantize_check.h"
 #include "mixtape/ops/quantize/quantize_cpu.h"
 #include "mixtape/ops/quantize/quantize_oracle.h"
 #include "mixtape/testing/check_op.h"
@@ -14,56 +15,21 @@ namespace {
 
 using testing::Doubles;
 using testing::HostTensor;
-using testing::OpCheck;
 
 constexpr int kWidths[] = {2, 3, 4, 5, 6, 8};
 constexpr int kGroups[] = {32, 64, 128};
 constexpr auto kInvalid = ErrorCode::invalid_argument;
 
-HostTensor random_words(const Shape& w, AffineParams p, std::uint64_t seed) {
-  return testing::random_indices(packed_shape(w, p), seed, std::int64_t{1} << 32);
-}
-
-OpCheck dequantize_check(DType dtype, DType scale_dtype, const Shape& w, AffineParams p) {
-  OpCheck check;
-  check.name = str("dequantize ", dtype, " ", scale_dtype, " ", w, " bits ", p.bits, " group ", p.group_size);
-  const std::int64_t cols = w.cols();
-  check.inputs = {random_words(w, p, 1), testing::random_tensor(scale_dtype, scales_shape(w, p), 2, 0.3),
-                  testing::random_tensor(scale_dtype, scales_shape(w, p), 3, 2.0)};
-  check.op = [=](const std::vector<Var>& v) { return dequantize_affine(v[0], v[1], v[2], p, dtype); };
-  check.forward = [=](const auto& v) { return oracle::dequantize(v[0], v[1], v[2], p, cols); };
-  check.complex_forward = [=](const auto& v) { return oracle::dequantize(v[0], v[1], v[2], p, cols); };
-  check.backward = [=](const auto& v, const Doubles& dy) -> std::vector<Doubles> {
-    std::vector<Doubles> grads = oracle::dequantize_backward(v[0], dy, p, cols);
-    return {{}, grads[0], grads[1]};
-  };
-  const double group = p.group_size;
-  check.forward_bound = {0.51, 1e-38};
-  // |dy| is 0.8 on average, codes half the largest: sum |dy*code| stays below group * max_code.
-  check.backward_bound = {0.51, (group / 4 + 4) * 0x1p-24 * group * p.max_code()};
-  check.prove_oracle = w.numel() <= 300;
-  return check;
-}
-
 TEST(Quantize, DequantizeMatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const int bits : kWidths) {
-      check_op(device, dequantize_check(DType::f32, DType::f32, {3, 32}, {bits, 32}));
-      check_op(device, dequantize_check(DType::bf16, DType::bf16, {2, 3, 192}, {bits, 64}));
-      check_op(device, dequantize_check(DType::f16, DType::f16, {2, 3, 128}, {bits, 64}));
-      check_op(device, dequantize_check(DType::bf16, DType::f32, {5, 256}, {bits, 128}));
-      check_op(device, dequantize_check(DType::f32, DType::bf16, {5, 96}, {bits, 32}));
-    }
-    for (const DType dtype : testing::kValueDtypes) {
-      for (const DType scales : testing::kValueDtypes)
-        check_op(device, dequantize_check(dtype, scales, {3, 96}, {4, 32}));
-    }
+    for (const DType dtype : testing::kValueDtypes)
+      check_ops(device, dequantize_affine_checks(device, dtype));
   }
 }
 
 TEST(Quantize, StackedExpertsAndManyRows) {
   for (const Device& device : testing::test_devices()) {
-    check_op(device, dequantize_check(DType::bf16, DType::f32, {4, 130, 64}, {3, 32}));
+    check_op(device, dequantize_affine_check(DType::bf16, DType::f32, {4, 130, 64}, {3, 32}));
   }
 }
 
@@ -358,7 +324,7 @@ TEST(Quantize, RowGradientsGoWhereTheyAreWanted) {
   const Device device = Device::cpu();
   const AffineParams p{5, 32};
   const Shape shape{4, 64};
-  const Buffer codes = upload(device, random_words(shape, p, 1));
+  const Buffer codes = upload(device, random_codes(packed_shape(shape, p), 1));
   const HostTensor dw = testing::random_tensor(DType::f32, {2, 64}, 2);
   const std::vector<float> part(dw.values.begin(), dw.values.end());
   std::vector<float> dscales(8, 100.0f), dbiases(8, 200.0f);
@@ -390,7 +356,7 @@ TEST(Quantize, OnlyTheWantedGradientIsComputed) {
     const AffineParams p{4, 32};
     const Shape shape{2, 64};
     Tape tape(device);
-    const Var codes = tape.constant(upload(device, random_words(shape, p, 1)));
+    const Var codes = tape.constant(upload(device, random_codes(packed_shape(shape, p), 1)));
     const Var scales = tape.constant(upload(device, testing::random_tensor(DType::f32, {2, 2}, 2)));
     const Var biases = tape.parameter(upload(device, testing::random_tensor(DType::f32, {2, 2}, 3)));
     const Var w = dequantize_affine(codes, scales, biases, p, DType::f32);

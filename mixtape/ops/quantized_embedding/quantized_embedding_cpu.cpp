@@ -50,14 +50,16 @@ void quantized_embedding_backward(const HostCall& call) {
   });
 }
 
-MIXTAPE_HOST_KERNEL("quantized_embedding_forward_f32_f32", quantized_embedding_forward<float>);
-MIXTAPE_HOST_KERNEL("quantized_embedding_forward_f32_bf16", quantized_embedding_forward<float>);
-MIXTAPE_HOST_KERNEL("quantized_embedding_forward_bf16_f32", quantized_embedding_forward<bf16>);
-MIXTAPE_HOST_KERNEL("quantized_embedding_forward_bf16_bf16", quantized_embedding_forward<bf16>);
-MIXTAPE_HOST_KERNEL("quantized_embedding_backward_f32_f32", quantized_embedding_backward<float, float>);
-MIXTAPE_HOST_KERNEL("quantized_embedding_backward_f32_bf16", quantized_embedding_backward<float, bf16>);
-MIXTAPE_HOST_KERNEL("quantized_embedding_backward_bf16_f32", quantized_embedding_backward<bf16, float>);
-MIXTAPE_HOST_KERNEL("quantized_embedding_backward_bf16_bf16", quantized_embedding_backward<bf16, bf16>);
+#define MIXTAPE_QUANTIZED_EMBEDDING(t, T, s, S)                                                  \
+  MIXTAPE_HOST_KERNEL("quantized_embedding_forward_" #t "_" #s, quantized_embedding_forward<T>); \
+  MIXTAPE_HOST_KERNEL("quantized_embedding_backward_" #t "_" #s, quantized_embedding_backward<T, S>);
+#define MIXTAPE_QUANTIZED_EMBEDDINGS(t, T)      \
+  MIXTAPE_QUANTIZED_EMBEDDING(t, T, f32, float) \
+  MIXTAPE_QUANTIZED_EMBEDDING(t, T, bf16, bf16) \
+  MIXTAPE_QUANTIZED_EMBEDDING(t, T, f16, f16)
+MIXTAPE_QUANTIZED_EMBEDDINGS(f32, float)
+MIXTAPE_QUANTIZED_EMBEDDINGS(bf16, bf16)
+MIXTAPE_QUANTIZED_EMBEDDINGS(f16, f16)
 
 }  // namespace
 }  // namespace mixtape

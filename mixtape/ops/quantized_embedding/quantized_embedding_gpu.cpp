@@ -44,8 +44,10 @@ void backward(const Call& call) {
 
 MIXTAPE_GPU_LAUNCHERS("quantized_embedding_forward_f32_", forward);
 MIXTAPE_GPU_LAUNCHERS("quantized_embedding_forward_bf16_", forward);
+MIXTAPE_GPU_LAUNCHERS("quantized_embedding_forward_f16_", forward);
 MIXTAPE_GPU_LAUNCHERS("quantized_embedding_backward_f32_", backward);
 MIXTAPE_GPU_LAUNCHERS("quantized_embedding_backward_bf16_", backward);
+MIXTAPE_GPU_LAUNCHERS("quantized_embedding_backward_f16_", backward);
 
 }  // namespace
 }  // namespace mixtape::gpu

@@ -61,10 +61,8 @@ MIXTAPE_DEVICE void quantized_embedding_forward(const QuantizedRowsParams& p,
                  Global<const std::uint32_t> ids, Global<T> y, Global<std::uint64_t> errors) {      \
     quantized_embedding_forward<T, S, BITS>(p, words, scales, biases, ids, y, errors);              \
   }
-MIXTAPE_CODE_WIDTHS(FORWARD, f32, f32)
-MIXTAPE_CODE_WIDTHS(FORWARD, f32, bf16)
-MIXTAPE_CODE_WIDTHS(FORWARD, bf16, f32)
-MIXTAPE_CODE_WIDTHS(FORWARD, bf16, bf16)
+#define FORWARD_ALL(T, S) MIXTAPE_CODE_WIDTHS(FORWARD, T, S)
+MIXTAPE_VALUE_PAIRS(FORWARD_ALL)
 
 struct GroupSums {
   float products, sums;
@@ -142,9 +140,6 @@ MIXTAPE_DEVICE void quantized_embedding_backward(const QuantizedRowsParams& p, G
 #define BACKWARD(T, S)                    \
   BACKWARD_OF(T, S, kCodesAtOnce, _packs) \
   BACKWARD_OF(T, S, 1, _any)
-BACKWARD(f32, f32)
-BACKWARD(f32, bf16)
-BACKWARD(bf16, f32)
-BACKWARD(bf16, bf16)
+MIXTAPE_VALUE_PAIRS(BACKWARD)
 
 }  // namespace mixtape

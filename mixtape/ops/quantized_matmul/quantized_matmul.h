@@ -1,8 +1,8 @@
 // Matrix product with a quantized weight, of one matrix or of one per expert; quantize/affine.h has the
 // codes.
 //   w[n,k] = fma(code[n,k], scales[n,k/g], biases[n,k/g])        y[t] = w x[t]        dx[t] = w^T dy[t]
-//   dw = sum_t dy[t] x[t]^T        dscales[n,j] = sum_{k in group j} dw[n,k] code[n,k]        dbiases[n,j] =
-//   sum dw[n,k]
+//   dw = sum_t dy[t] x[t]^T
+//   dscales[n,j] = sum_{k in group j} dw[n,k] code[n,k]        dbiases[n,j] = sum_{k in group j} dw[n,k]
 // Shapes: x [..,K], y [..,N], codes u32 [N,K/32*bits], scales, biases [N,K/g]. With offsets u32 [E+1]: x
 // [T,K] sorted by expert, y [T,N], codes, scales, biases with a leading E; rows offsets[e] <= t <
 // offsets[e+1] use matrix e. x f32, bf16 or f16; y of that dtype or f32; scales and biases of any of the
