@@ -66,29 +66,30 @@ MIXTAPE_DEVICE void l2_norm_forward_any(const L2NormParams& p, Global<const T> x
                                         Global<float> q, Shared<float> scratch) {
   const std::int64_t row = row_index(), at = row * p.cols;
   const std::int64_t cols = row < p.rows ? p.cols : 0, step = static_cast<std::int64_t>(threads_x()) * N;
+  const Global<const T> in = x + at;
+  const Global<T> out = y + at;
   float sum = 0.0f;
   MIXTAPE_UNROLL_4
   for (std::int64_t c = thread_x() * N; c < cols; c += step) {
-    const Pack<T, N> in = load_pack<N>(x + (at + c));
+    const Pack<T, N> pack = load_pack<N>(in + c);
     MIXTAPE_UNROLL
-    for (int i = 0; i < N; ++i) sum = fma_f32(to_f32(in.v[i]), to_f32(in.v[i]), sum);
+    for (int i = 0; i < N; ++i) sum = fma_f32(to_f32(pack.v[i]), to_f32(pack.v[i]), sum);
   }
   const float factor = factor_of(p, row_sum(sum, scratch));
   if (cols > 0 && thread_x() == 0) q[row] = factor;
-  MIXTAPE_UNROLL_4
   for (std::int64_t c = thread_x() * N; c < cols; c += step) {
-    Pack<T, N> pack = load_pack<N>(x + (at + c));
+    Pack<T, N> pack = load_pack<N>(in + c);
     MIXTAPE_UNROLL
     for (int i = 0; i < N; ++i) pack.v[i] = from_f32<T>(to_f32(pack.v[i]) * factor);
-    store_pack(y + (at + c), pack);
+    store_pack(out + c, pack);
   }
 }
 
-#define FORWARD_AS(NAME, T, ...)                                                                    \
-  MIXTAPE_KERNEL(l2_norm_forward_##T##_##NAME, 512, L2NormParams p, Global<const T> x, Global<T> y, \
-                 Global<float> q) {                                                                 \
-    MIXTAPE_SHARED(float, scratch, 32);                                                             \
-    __VA_ARGS__(p, x, y, q, scratch);                                                               \
+#define FORWARD_AS(NAME, T, ...)                                                                 \
+  MIXTAPE_KERNEL_BLOCKS(l2_norm_forward_##T##_##NAME, 512, 2, L2NormParams p, Global<const T> x, \
+                        Global<T> y, Global<float> q) {                                          \
+    MIXTAPE_SHARED(float, scratch, 32);                                                          \
+    __VA_ARGS__(p, x, y, q, scratch);                                                            \
   }
 #define FORWARD(T)                                               \
   FORWARD_AS(held1, T, l2_norm_forward_held<T, 1>)               \
@@ -144,7 +145,6 @@ MIXTAPE_DEVICE void l2_norm_backward_any(const L2NormParams& p, Global<const T> 
   }
   const float factor = cols > 0 ? static_cast<float>(q[row]) : 0.0f;
   const float slope = row_sum(dot, scratch) * factor * factor;
-  MIXTAPE_UNROLL_4
   for (std::int64_t c = thread_x() * N; c < cols; c += step)
     put_dx(p, factor, slope, load_pack<N>(x + (at + c)), load_pack<N>(dy + (at + c)), dx + (at + c));
 }

@@ -1,0 +1,161 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "mixtape/ops/gated_rms_norm/gated_rms_norm_cpu.cpp"
+#include <cmath>
+
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "mixtape/backend/cpu/parallel.h"
+#include "mixtape/backend/cpu/scratch.h"
+#include "mixtape/backend/cpu/simd-inl.h"
+#include "mixtape/ops/gated_rms_norm/gated_rms_norm_params.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mixtape::HWY_NAMESPACE {
+
+// a * x, and 0 where a is 0 even if x is infinite.
+HWY_INLINE Floats mul_or_zero(Floats a, Floats x) {
+  return hn::IfThenElse(hn::Eq(a, zero()), zero(), hn::Mul(a, x));
+}
+
+template <class T>
+float mean_of_squares(const T* x, std::size_t cols) {
+  Floats s0 = zero(), s1 = zero(), s2 = zero(), s3 = zero();
+  const std::size_t step = lanes();
+  std::size_t c = 0;
+  for (; c + 4 * step <= cols; c += 4 * step) {
+    const Floats x0 = load(x + c), x1 = load(x + c + step);
+    const Floats x2 = load(x + c + 2 * step), x3 = load(x + c + 3 * step);
+    s0 = hn::MulAdd(x0, x0, s0);
+    s1 = hn::MulAdd(x1, x1, s1);
+    s2 = hn::MulAdd(x2, x2, s2);
+    s3 = hn::MulAdd(x3, x3, s3);
+  }
+  for (; c < cols; c += step) {
+    const Floats v = load(x + c, cols - c);
+    s0 = hn::MulAdd(v, v, s0);
+  }
+  return sum_lanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))) / static_cast<float>(cols);
+}
+
+template <class T, class W>
+void forward_row(const T* x, const T* z, const W* w, float rstd, T* y, std::size_t cols) {
+  const Floats r = set(rstd);
+  for (std::size_t c = 0; c < cols; c += lanes()) {
+    const std::size_t n = cols - c;
+    const Floats gate = load(z + c, n);
+    const Floats normed = hn::Mul(hn::Mul(load(x + c, n), r), load(w + c, n));
+    store(hn::Mul(normed, mul_or_zero(sigmoid(gate), gate)), y + c, n);
+  }
+}
+
+template <class T, class W = T>
+void gated_rms_norm_forward(const HostCall& call) {
+  const RmsNormParams& p = call.params<GatedRmsNormParams>().norm;
+  const T *x = call.read<T>(0), *z = call.read<T>(1);
+  const W* w = call.read<W>(2);
+  T* y = call.write<T>(0);
+  float* rstd = call.write<float>(1);
+  const auto cols = static_cast<std::size_t>(p.cols);
+  cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t at = r * p.cols;
+      rstd[r] = 1.0f / std::sqrt(mean_of_squares(x + at, cols) + p.eps);
+      forward_row(x + at, z + at, w, rstd[r], y + at, cols);
+    }
+  });
+}
+MIXTAPE_SIMD_KERNEL(gated_rms_norm_forward)
+[[maybe_unused]] void gated_rms_norm_forward_bf16_w_f32(const HostCall& call) {
+  gated_rms_norm_forward<bf16, float>(call);
+}
+[[maybe_unused]] void gated_rms_norm_forward_f16_w_f32(const HostCall& call) {
+  gated_rms_norm_forward<f16, float>(call);
+}
+
+// One row's g = dy*silu(z), dz, and share of dw; returns sum g*w*x. dz and dw may be null.
+template <class T, class W>
+float gate_row(const T* x, const T* z, const W* w, float rstd, const T* dy, float* g, T* dz,
+               bool accumulate_dz, float* dw, std::size_t cols) {
+  const Floats r = set(rstd);
+  Floats dot = zero();
+  for (std::size_t c = 0; c < cols; c += lanes()) {
+    const std::size_t n = cols - c;
+    const Floats gate = load(z + c, n), upstream = load(dy + c, n), weight = load(w + c, n);
+    const Floats in = load(x + c, n), normed = hn::Mul(in, r);
+    const Floats e = exp(hn::Neg(hn::Abs(gate)));
+    const Floats large = hn::Div(set(1.0f), hn::Add(set(1.0f), e)), small = hn::Mul(e, large);
+    const auto is_negative = hn::Lt(gate, zero());
+    const Floats s = hn::IfThenElse(is_negative, small, large);
+    const Floats s_of_minus = hn::IfThenElse(is_negative, large, small);
+    const Floats own = hn::Mul(upstream, mul_or_zero(s, gate));
+    store(own, g + c, n);
+    dot = hn::MulAdd(hn::Mul(own, weight), in, dot);
+    if (dw != nullptr) store(hn::MulAdd(own, normed, load(dw + c, n)), dw + c, n);
+    if (dz == nullptr) continue;
+    const Floats slope = mul_or_zero(s, hn::Add(set(1.0f), mul_or_zero(s_of_minus, gate)));
+    const Floats d = hn::Mul(hn::Mul(upstream, hn::Mul(normed, weight)), slope);
+    store(accumulate_dz ? hn::Add(load(dz + c, n), d) : d, dz + c, n);
+  }
+  return sum_lanes(dot);
+}
+
+// dx = rstd * (g*w - x*slope), slope = rstd^2/cols * sum g*w*x
+template <class T, class W>
+void backward_row(const T* x, const W* w, float rstd, float slope, const float* g, T* dx, std::size_t cols,
+                  bool accumulate) {
+  const Floats r = set(rstd), k = set(slope);
+  for (std::size_t c = 0; c < cols; c += lanes()) {
+    const std::size_t n = cols - c;
+    const Floats scaled = hn::Mul(load(g + c, n), load(w + c, n));
+    const Floats d = hn::Mul(r, hn::NegMulAdd(load(x + c, n), k, scaled));
+    store(accumulate ? hn::Add(load(dx + c, n), d) : d, dx + c, n);
+  }
+}
+
+// Writes dx and dz, and per block of rows a partial dw.
+template <class T, class W = T>
+void gated_rms_norm_backward(const HostCall& call) {
+  const auto& params = call.params<GatedRmsNormParams>();
+  const RmsNormParams& p = params.norm;
+  const T *x = call.read<T>(0), *z = call.read<T>(1), *dy = call.read<T>(4);
+  const W* w = call.read<W>(2);
+  const float* rstd = call.read<float>(3);
+  T* dx = p.wants_dx ? call.write<T>(0) : nullptr;
+  T* dz = params.wants_dz ? call.write<T>(p.wants_dx) : nullptr;
+  float* partials = p.wants_dw ? call.write<float>(p.wants_dx + params.wants_dz) : nullptr;
+  const auto cols = static_cast<std::size_t>(p.cols);
+  cpu::parallel_for(p.rows, p.row_block, [&](std::int64_t begin, std::int64_t end) {
+    static thread_local cpu::Scratch scratch;
+    float* g = scratch.get<float>(cols);
+    float* partial = p.wants_dw ? partials + begin / p.row_block * p.cols : nullptr;
+    if (p.wants_dw) std::fill(partial, partial + cols, 0.0f);
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t at = r * p.cols;
+      const float dot = gate_row(x + at, z + at, w, rstd[r], dy + at, g, dz ? dz + at : nullptr,
+                                 params.accumulate_dz != 0, partial, cols);
+      if (!p.wants_dx) continue;
+      const float slope = dot * rstd[r] / static_cast<float>(p.cols) * rstd[r];
+      backward_row(x + at, w, rstd[r], slope, g, dx + at, cols, p.accumulate_dx != 0);
+    }
+  });
+}
+MIXTAPE_SIMD_KERNEL(gated_rms_norm_backward)
+[[maybe_unused]] void gated_rms_norm_backward_bf16_w_f32(const HostCall& call) {
+  gated_rms_norm_backward<bf16, float>(call);
+}
+[[maybe_unused]] void gated_rms_norm_backward_f16_w_f32(const HostCall& call) {
+  gated_rms_norm_backward<f16, float>(call);
+}
+
+}  // namespace mixtape::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mixtape {
+MIXTAPE_REGISTER_SIMD_KERNEL(gated_rms_norm_forward)
+MIXTAPE_REGISTER_SIMD_ONE(gated_rms_norm_forward_bf16_w_f32)
+MIXTAPE_REGISTER_SIMD_ONE(gated_rms_norm_forward_f16_w_f32)
+MIXTAPE_REGISTER_SIMD_KERNEL(gated_rms_norm_backward)
+MIXTAPE_REGISTER_SIMD_ONE(gated_rms_norm_backward_bf16_w_f32)
+MIXTAPE_REGISTER_SIMD_ONE(gated_rms_norm_backward_f16_w_f32)
+}  // namespace mixtape
+#endif
