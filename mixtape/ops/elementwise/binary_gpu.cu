@@ -23,7 +23,7 @@ struct div_op {
     stream(Streams<T, 2, 1>{{a, b}, {y}, {true}, {false}}, p.count, OP##_op(),                               \
            Periods<2>{{p.a_count, p.b_count}, p.count});                                                     \
   }
-#define BINARY(OP) FORWARD(OP, f32) FORWARD(OP, bf16)
+#define BINARY(OP) FORWARD(OP, f32) FORWARD(OP, bf16) FORWARD(OP, f16)
 MIXTAPE_BINARY_OPS(BINARY)
 
 // The gradient of one operand from dy, that operand and the other one.

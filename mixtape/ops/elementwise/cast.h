@@ -1,6 +1,6 @@
 // Conversion between value dtypes.
 //   y = x rounded to nearest even; every NaN becomes a quiet NaN of the same sign        dx = dy cast back
-// Shapes: x, y, dy, dx equal, rank 1 or more. f32, bf16, either way. Exact apart from the one rounding.
+// Shapes: x, y, dy, dx equal, rank 1 or more. f32, bf16, f16, any to any. Exact apart from the one rounding.
 // Saved for backward: nothing. Deterministic.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
 #pragma once

@@ -33,19 +33,29 @@ void cast(const HostCall& call) {
   });
 }
 
-[[maybe_unused]] void cast_f32_f32(const HostCall& call) { cast<float, float>(call); }
-[[maybe_unused]] void cast_f32_bf16(const HostCall& call) { cast<float, bf16>(call); }
-[[maybe_unused]] void cast_bf16_f32(const HostCall& call) { cast<bf16, float>(call); }
-[[maybe_unused]] void cast_bf16_bf16(const HostCall& call) { cast<bf16, bf16>(call); }
+template <class To>
+void cast_f32(const HostCall& call) {
+  cast<float, To>(call);
+}
+template <class To>
+void cast_bf16(const HostCall& call) {
+  cast<bf16, To>(call);
+}
+template <class To>
+void cast_f16(const HostCall& call) {
+  cast<f16, To>(call);
+}
+MIXTAPE_SIMD_KERNEL(cast_f32)
+MIXTAPE_SIMD_KERNEL(cast_bf16)
+MIXTAPE_SIMD_KERNEL(cast_f16)
 
 }  // namespace mixtape::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace mixtape {
-MIXTAPE_REGISTER_SIMD_ONE(cast_f32_f32)
-MIXTAPE_REGISTER_SIMD_ONE(cast_f32_bf16)
-MIXTAPE_REGISTER_SIMD_ONE(cast_bf16_f32)
-MIXTAPE_REGISTER_SIMD_ONE(cast_bf16_bf16)
+MIXTAPE_REGISTER_SIMD_KERNEL(cast_f32)
+MIXTAPE_REGISTER_SIMD_KERNEL(cast_bf16)
+MIXTAPE_REGISTER_SIMD_KERNEL(cast_f16)
 }  // namespace mixtape
 #endif

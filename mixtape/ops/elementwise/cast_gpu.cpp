@@ -8,6 +8,7 @@ void cast(const Call& call) { call.launch_same(grid_for(call.params<UnaryParams>
 
 MIXTAPE_GPU_LAUNCHERS("cast_f32_", cast);
 MIXTAPE_GPU_LAUNCHERS("cast_bf16_", cast);
+MIXTAPE_GPU_LAUNCHERS("cast_f16_", cast);
 
 }  // namespace
 }  // namespace mixtape::gpu

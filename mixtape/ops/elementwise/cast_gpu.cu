@@ -17,6 +17,27 @@ MIXTAPE_DEVICE bf16 converted<bf16>(float v) {
   return y;
 }
 
+template <>
+MIXTAPE_DEVICE f16 converted<f16>(float v) {
+  f16 y = from_f32<f16>(v);
+  const std::uint32_t bits = bits_of(v);
+  if (v != v)
+    y.bits = static_cast<std::uint16_t>(((bits >> 16) & 0x8000u) | 0x7e00u | ((bits >> 13) & 0x1ffu));
+  return y;
+}
+
+// to_f32, which may change the bits of a NaN of f16.
+template <class From>
+MIXTAPE_DEVICE float widened(From v) {
+  return to_f32(v);
+}
+template <>
+MIXTAPE_DEVICE float widened<f16>(f16 v) {
+  const std::uint32_t bits = v.bits;
+  if ((bits & 0x7fffu) <= 0x7c00u) return to_f32(v);
+  return float_of((bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x3ffu) << 13);
+}
+
 // Four elements at a time, four times per thread.
 template <class From, class To>
 MIXTAPE_DEVICE void cast(const UnaryParams& p, Global<const From> x, Global<To> y) {
@@ -38,7 +59,7 @@ MIXTAPE_DEVICE void cast(const UnaryParams& p, Global<const From> x, Global<To> 
       if (p.accumulate != 0) out = load_pack<4>(y + i);
       MIXTAPE_UNROLL
       for (int c = 0; c < 4; ++c) {
-        const float v = to_f32(held[u].v[c]);
+        const float v = widened(held[u].v[c]);
         out.v[c] = p.accumulate != 0 ? from_f32<To>(to_f32(out.v[c]) + v) : converted<To>(v);
       }
       store_pack(y + i, out);
@@ -47,7 +68,7 @@ MIXTAPE_DEVICE void cast(const UnaryParams& p, Global<const From> x, Global<To> 
     end = block_x() == 0 ? p.count : 0;
   }
   for (; one < end && one < p.count; one += threads_x()) {
-    const float v = to_f32(x[one]);
+    const float v = widened<From>(x[one]);
     y[one] = p.accumulate != 0 ? from_f32<To>(to_f32(y[one]) + v) : converted<To>(v);
   }
 }
@@ -56,9 +77,10 @@ MIXTAPE_DEVICE void cast(const UnaryParams& p, Global<const From> x, Global<To> 
   MIXTAPE_KERNEL(cast_##FROM##_##TO, 256, UnaryParams p, Global<const FROM> x, Global<TO> y) { \
     cast<FROM, TO>(p, x, y);                                                                   \
   }
-CAST(f32, f32)
-CAST(f32, bf16)
-CAST(bf16, f32)
-CAST(bf16, bf16)
+#define CASTS(FROM) \
+  CAST(FROM, f32)   \
+  CAST(FROM, bf16)  \
+  CAST(FROM, f16)
+MIXTAPE_VALUE_KERNELS(CASTS)
 
 }  // namespace mixtape

@@ -10,19 +10,25 @@ namespace {
 
 using testing::Doubles;
 
+testing::OpCheck cast_check(DType from, DType to) {
+  testing::OpCheck check;
+  check.name = str("cast ", from, " ", to);
+  check.inputs = {testing::random_tensor(from, {3, 37}, 4)};
+  check.op = [to](const std::vector<Var>& v) { return cast(v[0], to); };
+  check.forward = [](const auto& v) { return v[0]; };
+  check.complex_forward = [](const auto& v) { return v[0]; };
+  check.backward = [](const auto&, const Doubles& dy) -> std::vector<Doubles> { return {dy}; };
+  check.forward_bound = {to == DType::f32 ? 0.0 : 0.5, 0.0};
+  check.backward_bound = {from == DType::f32 ? 0.0 : 0.5, 0.0};
+  return check;
+}
+
 TEST(Cast, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const auto& [from, to] : {std::pair{DType::f32, DType::bf16}, {DType::bf16, DType::f32}}) {
-      testing::OpCheck check;
-      check.name = str("cast ", from, " ", to);
-      check.inputs = {testing::random_tensor(from, {3, 37}, 4)};
-      check.op = [to = to](const std::vector<Var>& v) { return cast(v[0], to); };
-      check.forward = [](const auto& v) { return v[0]; };
-      check.complex_forward = [](const auto& v) { return v[0]; };
-      check.backward = [](const auto&, const Doubles& dy) -> std::vector<Doubles> { return {dy}; };
-      check.forward_bound = {to == DType::bf16 ? 0.5 : 0.0, 0.0};
-      check.backward_bound = {from == DType::bf16 ? 0.5 : 0.0, 0.0};
-      check_op(device, check);
+    for (const DType from : testing::kValueDtypes) {
+      for (const DType to : testing::kValueDtypes) {
+        if (from != to) check_op(device, cast_check(from, to));
+      }
     }
   }
 }
@@ -49,19 +55,69 @@ TEST(Cast, EveryBf16AndBack) {
   }
 }
 
+TEST(Cast, EveryF16AndBack) {
+  for (const Device& device : testing::test_devices()) {
+    std::vector<f16> all(65536);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
+    CommandEncoder encoder(device);
+    const Buffer narrow = Buffer::from(device, {65536}, all);
+    const Buffer wide = device.alloc(DType::f32, {65536});
+    const Buffer back = device.alloc(DType::f16, {65536});
+    cast_forward(encoder, narrow, wide);
+    cast_forward(encoder, wide, back);
+    encoder.commit_and_wait();
+    const auto f = wide.to_vector<float>();
+    const auto b = back.to_vector<f16>();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const bool is_nan = (i & 0x7fffu) > 0x7c00u;
+      ASSERT_EQ(b[i].bits, is_nan ? i | 0x200u : i) << device.name();
+      const std::uint32_t quiet = is_nan ? 0x400000u : 0u;
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(f[i]),
+                std::bit_cast<std::uint32_t>(static_cast<float>(all[i])) | quiet)
+          << device.name() << " " << i;
+    }
+  }
+}
+
+// f16 ends at 65504 and is spaced 2^-24 below 2^-14; bf16 has the range of f32.
+TEST(Cast, F16OverflowsAndKeepsSubnormals) {
+  for (const Device& device : testing::test_devices()) {
+    const std::vector<float> x = {65504.0f, 65519.0f, 65520.0f, -65520.0f, 3e38f,
+                                  0x1p-24f, 0x1p-25f, 3e-8f,    -0x3p-24f, -0.0f};
+    const std::vector<float> wanted = {65504.0f, 65504.0f, HUGE_VALF, -HUGE_VALF, HUGE_VALF,
+                                       0x1p-24f, 0.0f,     0x1p-24f,  -0x3p-24f,  -0.0f};
+    CommandEncoder encoder(device);
+    const Buffer y = device.alloc(DType::f16, {10}), through_bf16 = device.alloc(DType::bf16, {10});
+    const Buffer z = device.alloc(DType::f16, {10});
+    cast_forward(encoder, Buffer::from(device, {10}, x), y);
+    cast_forward(encoder, Buffer::from(device, {10}, x), through_bf16);
+    cast_forward(encoder, through_bf16, z);
+    encoder.commit_and_wait();
+    const auto found = y.to_vector<f16>(), indirect = z.to_vector<f16>();
+    const auto between = through_bf16.to_vector<bf16>();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(found[i].bits, f16(wanted[i]).bits) << device.name() << " " << x[i];
+      EXPECT_EQ(indirect[i].bits, f16(static_cast<float>(between[i])).bits) << device.name() << " " << x[i];
+    }
+  }
+}
+
 TEST(Cast, EveryNanIsQuietAfterwards) {
   for (const Device& device : testing::test_devices()) {
     std::vector<float> x;
     for (const std::uint32_t bits : {0x7f800001u, 0xff800001u, 0x7fc00000u, 0x7fffffffu, 0x7f8000ffu})
       x.push_back(std::bit_cast<float>(bits));
     CommandEncoder encoder(device);
-    const Buffer y = device.alloc(DType::bf16, {5});
+    const Buffer y = device.alloc(DType::bf16, {5}), h = device.alloc(DType::f16, {5});
     cast_forward(encoder, Buffer::from(device, {5}, x), y);
+    cast_forward(encoder, Buffer::from(device, {5}, x), h);
     encoder.commit_and_wait();
     for (const bf16 v : y.to_vector<bf16>()) {
       EXPECT_TRUE(std::isnan(static_cast<float>(v)));
       EXPECT_NE(v.bits & 0x40u, 0u);
     }
+    const auto halves = h.to_vector<f16>();
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(halves[i].bits, f16(x[i]).bits);
   }
 }
 
@@ -85,8 +141,7 @@ TEST(Cast, RefusesBadArguments) {
   MIXTAPE_EXPECT_ERROR(cast_forward(encoder, x, device.alloc(DType::bf16, {5})), code, "cast: y is bf16[5]");
   MIXTAPE_EXPECT_ERROR(cast_forward(encoder, x, device.alloc(DType::u16, {4})), code, "cast: y is u16[4]");
   MIXTAPE_EXPECT_ERROR(cast_backward(encoder, x, Buffer()), code, "cast_backward: dx is null");
-  MIXTAPE_EXPECT_ERROR(cast_forward(encoder, x, device.alloc(DType::f16, {4})), ErrorCode::not_supported,
-                       "cast_f32_f16");
+  MIXTAPE_EXPECT_ERROR(cast_forward(encoder, x, device.alloc(DType::i32, {4})), code, "cast: y is i32[4]");
   Tape tape(device);
   MIXTAPE_EXPECT_ERROR(cast(tape.constant(x), DType::u32), code, "wanted dtype is u32");
 }

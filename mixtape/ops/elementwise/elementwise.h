@@ -13,7 +13,7 @@
 //   add, sub, mul, div of a and b                      mul: da = dy*b;  div: da = dy/b, db = -dy/b * a/b
 // Shapes: unary x, y, dy, dx equal, rank 1 or more. Binary: a and b equal, or one is a suffix of the other
 // and repeats over its leading dimensions; y has the larger shape, and the gradient of the smaller one sums
-// over those dimensions. f32, bf16; computed in f32, outputs rounded once.
+// over those dimensions. f32, bf16, f16; computed in f32, outputs rounded once.
 // Saved for backward: y of exp, sqrt, rsqrt, sigmoid, tanh, softcap; x of log, gelu, silu; nothing of scale,
 // add and sub; a and b of mul and div.
 // Deterministic: a broadcast sum adds blocks of 64 rows in order, then the blocks.

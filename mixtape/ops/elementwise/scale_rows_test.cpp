@@ -38,7 +38,7 @@ testing::OpCheck scale_rows_check(DType dtype, const Shape& rows, std::int64_t c
 
 TEST(ScaleRows, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       for (const std::int64_t cols : {1, 5, 16, 33, 64, 67})
         check_op(device, scale_rows_check(dtype, {2, 3}, cols));
       check_op(device, scale_rows_check(dtype, {9}, 5000));

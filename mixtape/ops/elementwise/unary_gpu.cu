@@ -82,7 +82,7 @@ struct UnaryBackward {
     stream(Streams<T, 2, 1>{{saved, dy}, {dx}, {true}, {p.accumulate != 0}}, p.count,              \
            UnaryBackward<OP##_op>{p.factor});                                                      \
   }
-#define UNARY(OP) KERNELS(OP, f32) KERNELS(OP, bf16)
+#define UNARY(OP) KERNELS(OP, f32) KERNELS(OP, bf16) KERNELS(OP, f16)
 MIXTAPE_UNARY_OPS(UNARY)
 
 }  // namespace mixtape
