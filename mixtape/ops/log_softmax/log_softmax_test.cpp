@@ -31,7 +31,7 @@ OpCheck log_softmax_check(DType dtype, std::int64_t rows, std::int64_t cols, dou
 
 TEST(LogSoftmax, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       for (const std::int64_t cols : {1, 2, 7, 16, 17, 33, 129}) {
         check_op(device, log_softmax_check(dtype, 4, cols, 2.0));
       }
@@ -93,6 +93,24 @@ TEST(LogSoftmax, A8_EqualLogitsInBf16) {
     const Buffer y = log_softmax(x).value();
     tape.encoder().commit_and_wait();
     for (const bf16 v : y.to_vector<bf16>()) EXPECT_EQ(static_cast<float>(v), -6.25f);  // bf16 of -6.2383
+  }
+}
+
+// Differences of up to 131008 exceed f16: -inf, and no gradient there.
+TEST(LogSoftmax, F16RangeOfLogits) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const std::vector<f16> logits = {f16(65504.0f), f16(65504.0f), f16(0.0f), f16(-65504.0f)};
+    const Var x = tape.parameter(Buffer::from(device, {1, 4}, logits));
+    const Var y = log_softmax(x);
+    tape.backward(y, Buffer::from(device, {1, 4}, std::vector<f16>(4, f16(1.0f))));
+    tape.encoder().commit_and_wait();
+    const auto found = y.value().to_vector<f16>(), dx = x.grad().to_vector<f16>();
+    EXPECT_EQ(found[0].bits, f16(-0.69314718f).bits);
+    EXPECT_EQ(static_cast<float>(found[2]), -65504.0f);
+    EXPECT_EQ(static_cast<float>(found[3]), -HUGE_VALF);
+    EXPECT_EQ(static_cast<float>(dx[0]), -1.0f);
+    EXPECT_EQ(static_cast<float>(dx[3]), 1.0f);
   }
 }
 

@@ -26,7 +26,7 @@ testing::OpCheck silu_mul_check(DType dtype, const Shape& shape) {
 
 TEST(SiluMul, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       for (const Shape& shape : {Shape{1}, Shape{3, 15}, Shape{2, 3, 33}, Shape{40000}})
         check_op(device, silu_mul_check(dtype, shape));
     }
@@ -72,7 +72,7 @@ TEST(SiluMul, OneVarOnBothSides) {
 // Views that start in the middle of a pack give the same bytes.
 TEST(SiluMul, UnalignedViews) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       const std::int64_t n = 5003;
       CommandEncoder encoder(device);
       const auto run = [&](std::int64_t skip) {

@@ -28,7 +28,7 @@ std::vector<Buffer> run(DType dtype, const std::string& name, const Shape& shape
 
 TEST(SoftmaxCluster, MatchesOracle) {
   const Device device = Device::open("sim");
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : testing::kValueDtypes) {
     for (const std::int64_t cols : {8, 264, 4096}) {
       const Shape shape{2, cols};
       const testing::HostTensor x = testing::random_tensor(dtype, shape, 1, 2.0);

@@ -46,6 +46,20 @@ TEST(Softmax, A4_NanFillsItsRow) {
   }
 }
 
+// A sum kept in bf16 would stop growing at 256.
+TEST(Softmax, A8_EqualLogits) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : testing::kValueDtypes) {
+      const Buffer x = upload(device, testing::make_tensor(dtype, {1, 512}, std::vector<double>(512, 3.0)));
+      const Buffer y = device.alloc_uninitialized(dtype, {1, 512});
+      CommandEncoder encoder(device);
+      softmax_forward(encoder, x, y);
+      encoder.commit_and_wait();
+      EXPECT_EQ(testing::download(y).values, std::vector<double>(512, 1.0 / 512.0)) << dtype;
+    }
+  }
+}
+
 TEST(Softmax, A10_EveryWidthTo130) {
   for (const Device& device : testing::test_devices()) {
     for (std::int64_t cols = 1; cols <= 130; ++cols) {
@@ -66,6 +80,31 @@ TEST(Softmax, WideRows) {
       for (const std::int64_t cols : {4096, 12000, 16384, 32768, 65536, 131072, 151936})
         check_op(device, softmax_check(dtype, 3, cols));
     }
+  }
+}
+
+// 2048 equal numerators of 1 exceed f16's integers, their quotients are exact; 2^-20 is subnormal.
+TEST(Softmax, F16EdgesOfTheRange) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::int64_t cols : {2048, 1 << 20}) {
+      if (device.name() == "sim" && cols > 2048) continue;
+      const Buffer x = device.alloc(DType::f16, {1, cols}), y = device.alloc(DType::f16, {1, cols});
+      CommandEncoder encoder(device);
+      encoder.fill(x, 65504.0f);
+      softmax_forward(encoder, x, y);
+      encoder.commit_and_wait();
+      for (const f16 v : y.to_vector<f16>())
+        ASSERT_EQ(static_cast<float>(v), 1.0f / static_cast<float>(cols));
+    }
+    const Buffer y = device.alloc(DType::f16, {1, 3});
+    CommandEncoder encoder(device);
+    softmax_forward(
+        encoder, Buffer::from(device, {1, 3}, std::vector<f16>{f16(10.0f), f16(-65504.0f), f16(-6.0f)}), y);
+    encoder.commit_and_wait();
+    const auto found = y.to_vector<f16>();
+    EXPECT_EQ(static_cast<float>(found[0]), 1.0f);
+    EXPECT_EQ(static_cast<float>(found[1]), 0.0f);
+    EXPECT_EQ(static_cast<float>(found[2]), 0x2p-24f);  // e^-16 is 1.89 * 2^-24
   }
 }
 
