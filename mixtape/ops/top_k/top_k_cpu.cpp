@@ -161,10 +161,6 @@ void top_k_rows_f16(const f16* x, std::int64_t rows, std::int64_t cols, std::int
                     std::uint32_t* indices) {
   top_k_rows(x, rows, cols, k, indices);
 }
-void top_k_rows_f16(const f16* x, std::int64_t rows, std::int64_t cols, std::int64_t k,
-                    std::uint32_t* indices) {
-  top_k_rows(x, rows, cols, k, indices);
-}
 
 }  // namespace mixtape::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -173,7 +169,6 @@ HWY_AFTER_NAMESPACE();
 namespace mixtape {
 HWY_EXPORT(top_k_rows_f32);
 HWY_EXPORT(top_k_rows_bf16);
-HWY_EXPORT(top_k_rows_f16);
 HWY_EXPORT(top_k_rows_f16);
 
 namespace cpu {
@@ -185,10 +180,6 @@ void top_k_rows(const float* x, std::int64_t rows, std::int64_t cols, std::int64
 
 void top_k_rows(const bf16* x, std::int64_t rows, std::int64_t cols, std::int64_t k, std::uint32_t* indices) {
   HWY_DYNAMIC_DISPATCH(top_k_rows_bf16)(x, rows, cols, k, indices);
-}
-
-void top_k_rows(const f16* x, std::int64_t rows, std::int64_t cols, std::int64_t k, std::uint32_t* indices) {
-  HWY_DYNAMIC_DISPATCH(top_k_rows_f16)(x, rows, cols, k, indices);
 }
 
 void top_k_rows(const f16* x, std::int64_t rows, std::int64_t cols, std::int64_t k, std::uint32_t* indices) {
@@ -215,7 +206,6 @@ void top_k_forward(const HostCall& call) {
 MIXTAPE_HOST_KERNEL("top_k_forward_f32", top_k_forward<float>);
 MIXTAPE_HOST_KERNEL("top_k_forward_bf16", top_k_forward<bf16>);
 MIXTAPE_HOST_KERNEL("top_k_forward_f16", top_k_forward<f16>);
-MIXTAPE_HOST_KERNEL("top_k_forward_f16", top_k_forward<f16>);
 
 template <class T>
 void top_k_backward(const HostCall& call) {
@@ -237,7 +227,6 @@ void top_k_backward(const HostCall& call) {
 }
 MIXTAPE_HOST_KERNEL("top_k_backward_f32", top_k_backward<float>);
 MIXTAPE_HOST_KERNEL("top_k_backward_bf16", top_k_backward<bf16>);
-MIXTAPE_HOST_KERNEL("top_k_backward_f16", top_k_backward<f16>);
 MIXTAPE_HOST_KERNEL("top_k_backward_f16", top_k_backward<f16>);
 
 }  // namespace

@@ -12,6 +12,5 @@ namespace mixtape::cpu {
 void top_k_rows(const float* x, std::int64_t rows, std::int64_t cols, std::int64_t k, std::uint32_t* indices);
 void top_k_rows(const bf16* x, std::int64_t rows, std::int64_t cols, std::int64_t k, std::uint32_t* indices);
 void top_k_rows(const f16* x, std::int64_t rows, std::int64_t cols, std::int64_t k, std::uint32_t* indices);
-void top_k_rows(const f16* x, std::int64_t rows, std::int64_t cols, std::int64_t k, std::uint32_t* indices);
 
 }  // namespace mixtape::cpu
