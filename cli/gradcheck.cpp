@@ -16,6 +16,7 @@ struct GradcheckOptions {
   std::string device = "cpu";
   std::vector<std::string> ops;
   int runs = 20;
+  bool list = false;
   std::string json_file;
 };
 
@@ -94,9 +95,37 @@ std::vector<testing::OpChecks> chosen_checks(const std::vector<std::string>& ops
   return all;
 }
 
+// The largest part that is relative and the largest that is absolute, over all cases.
+std::string widest(const std::vector<testing::OpCheck>& cases, testing::Bound testing::OpCheck::*member) {
+  testing::Bound bound{0.0, 0.0};
+  for (const testing::OpCheck& check : cases) {
+    bound.units = std::max(bound.units, (check.*member).units);
+    bound.absolute = std::max(bound.absolute, (check.*member).absolute);
+  }
+  return fmt::format("{:.3g} + {:.1e}", bound.units, bound.absolute);
+}
+
+void print_bounds(const Device& device, const std::vector<testing::OpChecks>& chosen) {
+  fmt::print("{:<22} {:<5} {:>5}  {:<17}  {}\n", "op", "dtype", "cases", "forward", "gradient");
+  for (const testing::OpChecks& checks : chosen) {
+    for (const DType dtype : checks.dtypes) {
+      const std::vector<testing::OpCheck> cases = checks.build(device, dtype);
+      const bool has_gradient =
+          std::any_of(cases.begin(), cases.end(), [](const auto& c) { return c.backward; });
+      fmt::print("{:<22} {:<5} {:>5}  {:<17}  {}\n", checks.op, name(dtype), cases.size(),
+                 widest(cases, &testing::OpCheck::forward_bound),
+                 has_gradient ? widest(cases, &testing::OpCheck::backward_bound) : "-");
+    }
+  }
+}
+
 int run_gradcheck(const GradcheckOptions& o) {
   const Device device = Device::open(o.device);
   const std::vector<testing::OpChecks> chosen = chosen_checks(o.ops);
+  if (o.list) {
+    print_bounds(device, chosen);
+    return Status::ok;
+  }
   fmt::print("{}\nerrors are the worst element's, 1 being its bound\n\n", device.description());
   fmt::print("{:<22} {:<5} {:>5}  {:>7}  {:>8}  {:<6}  {:<13}  {:>6}\n", "op", "dtype", "cases", "forward",
              "gradient", "oracle", "deterministic", "s");
@@ -130,6 +159,8 @@ void add_gradcheck(CLI::App& app, int& status) {
   command->add_option("--runs", o->runs, "Runs that must give the same bits")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_flag("--list", o->list,
+                    "List ops, cases and bounds (units of epsilon + absolute); run nothing");
   command->add_option("--json", o->json_file, "Write the figures to this file");
   command->callback([o, &status] { status = run_gradcheck(*o); });
 }
