@@ -5,21 +5,11 @@
 #include <utility>
 
 #include "mixtape/core/error.h"
+#include "mixtape/core/mix.h"
 
 namespace mixtape {
-namespace {
-
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 // The seed is mixed first, so that neighbouring seeds don't give shifted sequences.
-std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) { return mix(mix(seed) + index); }
+std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) { return mix_bits(mix_bits(seed) + index); }
 
 double uniform(std::uint64_t seed, std::uint64_t index) {
   return static_cast<double>(random_bits(seed, index) >> 11) * 0x1p-53;
@@ -30,7 +20,7 @@ std::uint64_t uniform_index(std::uint64_t seed, std::uint64_t index, std::uint64
   require(limit > 0, "uniform_index: limit is 0, expected 1 or more");
   const std::uint64_t surplus = (0 - limit) % limit;
   std::uint64_t bits = random_bits(seed, index);
-  while (bits < surplus) bits = mix(bits + seed);
+  while (bits < surplus) bits = mix_bits(bits + seed);
   return bits % limit;
 }
 

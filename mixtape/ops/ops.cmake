@@ -23,3 +23,4 @@ mixtape_op(moe_route top_k softmax take_along_axis elementwise reduce layout mat
 mixtape_op(l2_norm)
 mixtape_op(gated_rms_norm rms_norm)
 mixtape_op(outer_product)
+mixtape_op(sampling)

@@ -1,0 +1,66 @@
+#include "mixtape/ops/sampling/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mixtape/core/mix.h"
+#include "mixtape/ops/sampling/sampling_params.h"
+#include "mixtape/runtime/checks.h"
+
+namespace mixtape {
+namespace {
+
+void check(const char* op, const char* argument, const Buffer& x, const Buffer& indices,
+           std::int64_t most_cols) {
+  check_values(op, argument, x);
+  check_not_empty(op, argument, x);
+  require(x.shape().cols() <= most_cols, op, ": ", argument, " is ", x, ", expected at most ", most_cols,
+          " columns");
+  std::vector<std::int64_t> dims = x.shape().dims();
+  dims.pop_back();
+  check_is(op, "indices", indices, DType::u32, dims.empty() ? Shape{1} : Shape(dims));
+}
+
+void check_options(const SamplingOptions& o) {
+  require(std::isfinite(o.temperature) && o.temperature >= 0.0, "sample: temperature is ", o.temperature,
+          ", expected 0 or more");
+  require(o.top_p >= 0.0 && o.top_p <= 1.0, "sample: top_p is ", o.top_p, ", expected 0 to 1");
+  require(o.step < std::uint64_t{1} << 32, "sample: step is ", o.step, ", expected less than 2^32");
+}
+
+void encode(CommandEncoder& encoder, const char* kernel, const SamplingParams& params, const Buffer& x,
+            const Buffer& indices) {
+  encoder.encode(
+      {.kernel = str(kernel, x.dtype()), .params = params_bytes(params), .reads = {x}, .writes = {indices}});
+}
+
+SamplingParams params_of(const Buffer& x) {
+  SamplingParams params{};
+  params.rows = x.shape().rows();
+  params.cols = x.shape().cols();
+  return params;
+}
+
+}  // namespace
+
+void argmax_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& indices) {
+  check("argmax", "x", x, indices, (std::int64_t{1} << 32) - 1);
+  encode(encoder, "argmax_forward_", params_of(x), x, indices);
+}
+
+void sample_forward(CommandEncoder& encoder, const Buffer& logits, const SamplingOptions& options,
+                    const Buffer& indices) {
+  check("sample", "logits", logits, indices, std::int64_t{1} << 23);
+  check_options(options);
+  if (options.temperature == 0.0) return argmax_forward(encoder, logits, indices);
+  SamplingParams params = params_of(logits);
+  // Where log2(e)/temperature overflows, all but the largest are out of reach.
+  params.factor = static_cast<float>(std::min(1.4426950408889634 / options.temperature, 3e38));
+  params.cuts_tail = options.top_p < 1.0 ? 1 : 0;
+  params.top_p = params.cuts_tail ? static_cast<std::uint64_t>(options.top_p * 0x1p64) : 0;
+  params.seed = mix_bits(options.seed);
+  params.step = options.step;
+  encode(encoder, "sample_forward_", params, logits, indices);
+}
+
+}  // namespace mixtape

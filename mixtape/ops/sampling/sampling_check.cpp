@@ -1,0 +1,67 @@
+#include "mixtape/ops/sampling/sampling_check.h"
+
+#include "mixtape/core/random.h"
+#include "mixtape/ops/sampling/sampling_oracle.h"
+#include "mixtape/testing/check_registry.h"
+
+namespace mixtape {
+
+using testing::Doubles;
+using testing::OpCheck;
+
+OpCheck argmax_check(DType dtype, std::int64_t rows, std::int64_t cols) {
+  OpCheck check;
+  check.name = str("argmax ", dtype, " ", rows, "x", cols);
+  check.inputs = {testing::random_tensor(dtype, {rows, cols}, 1)};
+  check.differentiable = {false};
+  check.op = [rows](const std::vector<Var>& v) {
+    const Buffer indices = v[0].tape().alloc(DType::u32, {rows});
+    argmax_forward(v[0].tape().encoder(), v[0].value(), indices);
+    return v[0].tape().constant(indices);
+  };
+  check.forward = [cols](const auto& x) { return oracle::argmax(x[0], cols); };
+  return check;
+}
+
+OpCheck sample_check(DType dtype, std::int64_t rows, std::int64_t cols, const SamplingOptions& options) {
+  OpCheck check;
+  check.name = str("sample ", dtype, " ", rows, "x", cols, " temperature ", options.temperature, " top_p ",
+                   options.top_p);
+  check.inputs = {testing::random_tensor(dtype, {rows, cols}, 1, 2.0)};
+  check.differentiable = {false};
+  check.op = [rows, options](const std::vector<Var>& v) {
+    const Buffer indices = v[0].tape().alloc(DType::u32, {rows});
+    sample_forward(v[0].tape().encoder(), v[0].value(), options, indices);
+    return v[0].tape().constant(indices);
+  };
+  check.forward = [cols, options](const auto& x) {
+    Doubles indices;
+    for (auto row = x[0].begin(); row != x[0].end(); row += cols) {
+      const double u = uniform(options.seed, (indices.size() << 32) + options.step);
+      indices.push_back(oracle::sample({row, row + cols}, options.temperature, options.top_p, u));
+    }
+    return indices;
+  };
+  return check;
+}
+
+std::vector<OpCheck> argmax_checks(const Device&, DType dtype) {
+  std::vector<OpCheck> checks;
+  for (const std::int64_t cols : {1, 2, 31, 32, 33, 1024, 1025})
+    checks.push_back(argmax_check(dtype, cols < 1024 ? 9 : 2, cols));
+  return checks;
+}
+
+std::vector<OpCheck> sample_checks(const Device&, DType dtype) {
+  std::vector<OpCheck> checks;
+  for (const std::int64_t cols : {1, 2, 33, 300})
+    checks.push_back(sample_check(dtype, 6, cols, {1.0, 1.0, 5, 17}));
+  checks.push_back(sample_check(dtype, 6, 33, {0.4, 0.9, 6, 18}));
+  checks.push_back(sample_check(dtype, 3, 150, {2.0, 0.3, 7, 19}));
+  return checks;
+}
+
+MIXTAPE_OP_CHECKS(argmax, testing::kValueDtypes, argmax_checks)
+MIXTAPE_OP_CHECKS(sample, testing::kValueDtypes, sample_checks)
+
+}  // namespace mixtape
