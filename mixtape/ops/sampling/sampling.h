@@ -1,19 +1,19 @@
 // Which entry of a row is next: the largest, or one drawn at random.
 //   argmax    index[r] = the c with the largest x[r,c], the lowest of several
-//   sample    p = softmax(logits / temperature) over the last axis; index[r] is drawn from p. With top_p < 1
-//   only
-//             the most probable entries that together reach top_p take part, in proportion; entries just as
-//             probable as the last of them do too. Temperature 0: argmax
+//   sample    index[r] is drawn from p = softmax(logits / temperature); argmax where temperature is 0.
+//             With top_p < 1 only the most probable entries that together reach top_p take part, and those
+//             just as probable as the last of them.
 // A NaN stands above every number: a row that has one gives its place.
 // Shapes: x, logits [..., cols], f32, bf16, f16; indices u32 [...], [1] for rank 1. argmax: cols below 2^32;
 // sample: at most 2^23.
 // The draw depends on seed, row and step alone: random_bits(seed, (row << 32) + step) of core/random.h, as a
 // fraction of the sum of the weights, which are counted in the order of columns.
-// Saved for backward: nothing, there is no gradient. Deterministic: weights 2^-((max - x) *
-// log2(e)/temperature) are integers, so that every device gives the same indices. Accuracy: argmax exact. A
-// weight errs by 1e-7 + |x - max|/temperature * 2^-23 relative, and by 2^-40 of the largest; less probable
-// entries are never drawn. Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an
-// empty dimension, too many columns, or options out of range.
+// Saved for backward: nothing, there is no gradient.
+// Deterministic: weights are integers, so that every device gives the same indices.
+// Accuracy: argmax exact. A weight errs by 1.1e-7 + |x - max|/temperature * 2^-23 relative, and by 2^-40 of
+// the largest; less probable entries are never drawn.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, too many
+// columns, or options out of range.
 #pragma once
 
 #include "mixtape/runtime/command_encoder.h"
