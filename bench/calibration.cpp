@@ -1,10 +1,10 @@
 // Speed of DWQ on random weights of a real model's shape, bf16:
-//   calibration [DEVICE] [SHAPE] [BATCH] [LENGTH] [STEPS] [live|cached]     defaults: cpu smollm2 4 512 3
-//   live
-// live runs the teacher beside the student; cached compares with its 64 largest logits, which are there
-// already. Counts 8 FLOP, or 6 without a teacher, per matrix weight and token (2 teacher, 2 student, 4
-// gradients; tied head included, attention not) as a share of a plain bf16 matrix product's rate in the same
-// run: oneDNN's own at 1024^3 on the CPU, 8192^3 on a GPU.
+//   calibration [DEVICE] [SHAPE] [BATCH] [LENGTH] [STEPS] [live|cached|streamed]
+// Defaults: cpu smollm2 4 512 3 live. live runs the teacher beside the student; streamed too, but loads its
+// blocks anew in each pass and recomputes activations: the least memory; cached compares with its 64 largest
+// logits, which are there already. Counts 8 FLOP, or 6 without a teacher, per matrix weight and token (2
+// teacher, 2 student, 4 gradients; tied head included, attention not) as a share of a plain bf16 matrix
+// product's rate in the same run: oneDNN's own at 1024^3 on the CPU, 8192^3 on a GPU.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 struct Setup {
   std::string device = "cpu", shape = "smollm2";
   std::int64_t batch = 4, length = 512, steps = 3;
-  bool live = true;
+  bool live = true, streamed = false;
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -43,6 +43,7 @@ class RandomSource final : public ModelSource {
     for (const ModelTensor& t : tensor_list(ModelSource::config())) tensors_.emplace(t.name, t);
     for (std::uint64_t i = 0; i < (1u << 20) + 7; ++i)
       block_.push_back(static_cast<float>(0.02 * normal(1, i)));
+    for (const float v : block_) narrow_.emplace_back(v);
   }
   std::string where() const override { return "random"; }
   const nlohmann::json& config_json() const override { return config_; }
@@ -56,6 +57,7 @@ class RandomSource final : public ModelSource {
   DType stored_dtype(const std::string&) const override { return DType::bf16; }
   Buffer load(const std::string& name, DType wanted, const Device& device) const override {
     const ModelTensor& t = tensors_.at(name);
+    if (wanted == DType::bf16 && t.kind != TensorKind::vector) return load_bf16(t, device);
     std::vector<float> values(static_cast<std::size_t>(t.shape.numel()));
     std::size_t at = std::hash<std::string>()(name) % block_.size();
     for (float& v : values) {
@@ -72,9 +74,27 @@ class RandomSource final : public ModelSource {
   bool is_mlx() const override { return false; }
 
  private:
+  // The same values, as fast as memory moves.
+  Buffer load_bf16(const ModelTensor& t, const Device& device) const {
+    const auto count = static_cast<std::size_t>(t.shape.numel());
+    rounded_.resize(std::max(rounded_.size(), count));
+    std::size_t at = std::hash<std::string>()(t.name) % block_.size();
+    for (std::size_t done = 0; done < count; at = 0) {
+      const std::size_t n = std::min(count - done, block_.size() - at);
+      std::copy_n(narrow_.begin() + static_cast<std::ptrdiff_t>(at), n,
+                  rounded_.begin() + static_cast<std::ptrdiff_t>(done));
+      done += n;
+    }
+    const Buffer made = device.alloc_uninitialized(DType::bf16, t.shape);
+    made.write_bytes(rounded_.data());
+    return made;
+  }
+
   nlohmann::json config_;
   std::map<std::string, ModelTensor> tensors_;
   std::vector<float> block_;
+  std::vector<bf16> narrow_;           // block_, rounded
+  mutable std::vector<bf16> rounded_;  // of the tensor that is loaded
 };
 
 nlohmann::json config_of(const std::string& shape) {
@@ -156,6 +176,7 @@ double train_rate(const Setup& s, const ModelConfig& config, const Parameters& s
   options.batch_size = s.batch;
   options.steps = s.steps + 2;
   options.validate_every = options.steps;
+  options.checkpoint_blocks = s.streamed;
   std::vector<double> at;
   const auto start = std::chrono::steady_clock::now();
   TrainHooks hooks;
@@ -171,7 +192,7 @@ double train_rate(const Setup& s, const ModelConfig& config, const Parameters& s
 class RandomTargets final : public LossSignal {
  public:
   explicit RandomTargets(std::int64_t vocab) : vocab_(vocab) {}
-  void start_batch(const Batch& batch, std::span<const std::size_t>) override {
+  void load(const Batch& batch, std::span<const std::size_t>) override {
     const std::int64_t positions = batch.ids.numel();
     if (all_.logits && all_.logits.shape()[0] == positions) return;
     std::vector<float> logits;
@@ -206,16 +227,6 @@ class RandomTargets final : public LossSignal {
   TopKTargets all_;
 };
 
-// What a student without a teacher takes from the model's files: the tensors that stay in float.
-Parameters vectors_of(const ModelSource& source, const ModelConfig& config, const Device& device) {
-  Parameters parameters;
-  for (const ModelTensor& t : tensor_list(config)) {
-    if (t.kind == TensorKind::vector)
-      parameters.dense.emplace(t.name, source.load(t.name, DType::bf16, device));
-  }
-  return parameters;
-}
-
 double matrix_weights(const ModelConfig& config) {
   double weights = 0.0;
   for (const ModelTensor& t : tensor_list(config)) {
@@ -232,12 +243,14 @@ void run(const Setup& s) {
   const double rate = on_cpu ? onednn_bf16_rate() : device_bf16_rate(device);
   const RandomSource source(config_of(s.shape));
   const ModelConfig config = source.config();
-  const Parameters teacher_parameters =
-      s.live ? load_parameters(source, config, DType::bf16, device) : vectors_of(source, config, device);
   const QuantizationPlan plan = plan_quantization(source, QuantizationOptions());
+  const Parameters teacher_parameters = s.live && !s.streamed
+                                            ? load_parameters(source, config, DType::bf16, device)
+                                            : load_float_tensors(source, config, plan, DType::bf16, device);
   const Parameters student = quantize_parameters(source, teacher_parameters, plan, Rounding::gpu, device);
   Tape tape(device);
-  TapeWeights weights(tape, teacher_parameters, Trainable::nothing);
+  TapeWeights weights = s.streamed ? TapeWeights(tape, source, DType::bf16)
+                                   : TapeWeights(tape, teacher_parameters, Trainable::nothing);
   std::unique_ptr<CausalLm> teacher;
   std::unique_ptr<LossSignal> signal = std::make_unique<RandomTargets>(config.vocab_size);
   if (s.live) {
@@ -250,7 +263,10 @@ void run(const Setup& s) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf("%s: %s, %lld x %lld tokens, %s teacher\n", device.description().c_str(), s.shape.c_str(),
-              static_cast<long long>(s.batch), static_cast<long long>(s.length), s.live ? "live" : "cached");
+              static_cast<long long>(s.batch), static_cast<long long>(s.length),
+              s.streamed ? "streamed"
+              : s.live   ? "live"
+                         : "cached");
   std::printf("%-22s %10.1f GFLOP/s\n", on_cpu ? "oneDNN bf16 1024^3" : "bf16 product 8192^3", rate / 1e9);
   std::printf("%-22s %10.1f tokens/s, %.1f GFLOP/s, %.1f %% of that\n", "calibration", tokens, flops / 1e9,
               100.0 * flops / rate);
@@ -269,7 +285,9 @@ int main(int argc, char** argv) {
   if (argc > 3) setup.batch = std::atoll(argv[3]);
   if (argc > 4) setup.length = std::atoll(argv[4]);
   if (argc > 5) setup.steps = std::atoll(argv[5]);
-  if (argc > 6) setup.live = std::string(argv[6]) != "cached";
+  const std::string teacher = argc > 6 ? argv[6] : "live";
+  setup.live = teacher != "cached";
+  setup.streamed = teacher == "streamed";
   try {
     mixtape::run(setup);
   } catch (const mixtape::Error& error) {

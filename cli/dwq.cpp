@@ -28,6 +28,7 @@ struct DwqOptions {
   std::string target_dir;
   std::string json_file;
   bool reference_compat = false;
+  bool stream_teacher = false;
   bool dry_run = false;
   bool write_on_interrupt = false;
 };
@@ -57,8 +58,11 @@ class DwqRun {
     show_plan();
     if (o_.dry_run) return Status::ok;
     watch_interrupts();
-    const Parameters teacher = load_parameters(*opened_.source, opened_.config, compute_, device_);
-    TapeWeights teacher_weights(tape_, teacher, Trainable::nothing);
+    const Parameters teacher =
+        o_.stream_teacher ? load_float_tensors(*opened_.source, opened_.config, plan_, compute_, device_)
+                          : load_parameters(*opened_.source, opened_.config, compute_, device_);
+    TapeWeights teacher_weights = o_.stream_teacher ? TapeWeights(tape_, *opened_.source, compute_)
+                                                    : TapeWeights(tape_, teacher, Trainable::nothing);
     const CausalLm teacher_model(opened_.config, teacher_weights, compute_);
     outcome_.data = split(o_.text.rows(opened_, &teacher_model, &tape_));
     const Parameters student =
@@ -281,6 +285,8 @@ void add_dwq(CLI::App& app, int& status) {
   command->add_option("--target-dir", o->target_dir,
                       "Keep the teacher's targets here, or use those that are there");
   command->add_option("--json", o->json_file, "Write the report to this file");
+  command->add_flag("--stream-teacher", o->stream_teacher,
+                    "Read the teacher's blocks from its files in each pass: less memory, more time");
   command->add_flag("--reference-compat", o->reference_compat, "The reference program's exact recipe");
   command->add_flag("--dry-run", o->dry_run,
                     "Print modules, sizes, bits per weight and predicted peak memory");

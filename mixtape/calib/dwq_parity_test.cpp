@@ -77,7 +77,8 @@ class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::s
     const CausalLm teacher(config_, teacher_weights, DType::f32), student(config_, weights, DType::f32);
     LiveTeacher signal(teacher, tape_, options);
     const Batch b = batch();
-    signal.start_batch(b, {});
+    signal.load(b, {});
+    signal.start();
     const Var hidden = student.hidden(b.ids);
     logits_ = reshape(student.logits(hidden), {b.ids.numel(), config_.vocab_size});
     const Var loss = signal.loss(logits_, 0, b.ids.numel());

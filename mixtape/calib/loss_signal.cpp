@@ -19,8 +19,8 @@ std::filesystem::path row_file(const std::filesystem::path& directory, std::size
   return directory / str("row-", row, ".safetensors");
 }
 
-Buffer hidden_rows(const CausalLm& teacher, const Batch& batch) {
-  return teacher.hidden(batch.ids).value().reshape({batch.ids.numel(), teacher.config().hidden_size});
+Buffer hidden_rows(const CausalLm& teacher, const Buffer& ids) {
+  return teacher.hidden(ids).value().reshape({ids.numel(), teacher.config().hidden_size});
 }
 
 // FNV-1a, for fingerprints.
@@ -84,9 +84,9 @@ Buffer NextToken::loss_and_gradient(CommandEncoder& encoder, const Buffer& logit
   return losses;
 }
 
-void LiveTeacher::start_batch(const Batch& batch, std::span<const std::size_t>) {
+void LiveTeacher::start() {
   const NoGrad guard(tape_);
-  hidden_ = hidden_rows(teacher_, batch);
+  hidden_ = hidden_rows(teacher_, ids_);
 }
 
 Buffer LiveTeacher::reference(DType dtype, std::int64_t begin, std::int64_t end) const {
@@ -121,11 +121,15 @@ CachedTeacher::CachedTeacher(const std::filesystem::path& directory, const std::
   }
 }
 
-void CachedTeacher::start_batch(const Batch& batch, std::span<const std::size_t> rows) {
+void CachedTeacher::load(const Batch& batch, std::span<const std::size_t> rows) {
   const Device& device = tape_.device();
   const std::int64_t positions = batch.ids.numel(), columns = batch.ids.shape()[1];
-  targets_ = {device.alloc(DType::f32, {positions, options_.top_k}),
-              device.alloc(DType::u32, {positions, options_.top_k}), device.alloc(DType::f32, {positions})};
+  targets_ = by_positions_[positions];
+  if (!targets_.logits) {
+    targets_ = {device.alloc(DType::f32, {positions, options_.top_k}),
+                device.alloc(DType::u32, {positions, options_.top_k}), device.alloc(DType::f32, {positions})};
+    by_positions_[positions] = targets_;
+  }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const SafetensorsFile file = SafetensorsFile::open(row_file(directory_, rows[r]));
     const std::int64_t at = static_cast<std::int64_t>(r) * columns;
@@ -159,7 +163,7 @@ void write_targets(const std::filesystem::path& directory, const std::string& fi
   const Device& device = tape.device();
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const Batch batch = make_batch(device, rows.subspan(r, 1));
-    const Buffer hidden = hidden_rows(teacher, batch);
+    const Buffer hidden = hidden_rows(teacher, batch.ids);
     const std::int64_t positions = hidden.shape()[0], step = logit_rows(teacher.config().vocab_size, device);
     const TopKTargets all{device.alloc(DType::f32, {positions, options.top_k}),
                           device.alloc(DType::u32, {positions, options.top_k}),

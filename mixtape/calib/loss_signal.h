@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 
@@ -16,8 +17,13 @@ namespace mixtape {
 class LossSignal {
  public:
   virtual ~LossSignal() = default;
-  // The batch's rows, numbered as training rows followed by validation rows.
-  virtual void start_batch(const Batch& batch, std::span<const std::size_t> rows) = 0;
+  // Brings what the batch needs to the device, for batches of one shape to the same place each time. Its rows
+  // are numbered as training rows followed by validation rows.
+  virtual void load(const Batch& batch, std::span<const std::size_t> rows) = 0;
+  // Encodes what comes before the first loss of the batch.
+  virtual void start() {}
+  // Whether start() and what follows bring nothing more to the device.
+  virtual bool is_recordable() const { return true; }
   // Loss f32 [end-begin] of the model's logits [end-begin, V] for positions [begin, end) of the batch.
   virtual Var loss(const Var& logits, std::int64_t begin, std::int64_t end) = 0;
   // The same losses, and in `dlogits`, like logits, their gradient for the upstream weights dloss
@@ -29,7 +35,7 @@ class LossSignal {
 // -log p(next token).
 class NextToken final : public LossSignal {
  public:
-  void start_batch(const Batch& batch, std::span<const std::size_t>) override { targets_ = batch.targets; }
+  void load(const Batch& batch, std::span<const std::size_t>) override { targets_ = batch.targets; }
   Var loss(const Var& logits, std::int64_t begin, std::int64_t end) override;
   Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
                            std::int64_t begin, std::int64_t end, const Buffer& dlogits) override;
@@ -43,7 +49,9 @@ class LiveTeacher final : public LossSignal {
  public:
   LiveTeacher(const CausalLm& teacher, Tape& tape, const KlOptions& options)
       : teacher_(teacher), tape_(tape), options_(options) {}
-  void start_batch(const Batch& batch, std::span<const std::size_t> rows) override;
+  void load(const Batch& batch, std::span<const std::size_t>) override { ids_ = batch.ids; }
+  void start() override;
+  bool is_recordable() const override { return !teacher_.is_streamed(); }
   Var loss(const Var& logits, std::int64_t begin, std::int64_t end) override;
   Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
                            std::int64_t begin, std::int64_t end, const Buffer& dlogits) override;
@@ -53,6 +61,7 @@ class LiveTeacher final : public LossSignal {
   const CausalLm& teacher_;
   Tape& tape_;
   KlOptions options_;
+  Buffer ids_;     // of the batch
   Buffer hidden_;  // [B*S, D]
 };
 
@@ -62,7 +71,7 @@ class CachedTeacher final : public LossSignal {
  public:
   CachedTeacher(const std::filesystem::path& directory, const std::string& fingerprint, Tape& tape,
                 const KlOptions& options);
-  void start_batch(const Batch& batch, std::span<const std::size_t> rows) override;
+  void load(const Batch& batch, std::span<const std::size_t> rows) override;
   Var loss(const Var& logits, std::int64_t begin, std::int64_t end) override;
   Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
                            std::int64_t begin, std::int64_t end, const Buffer& dlogits) override;
@@ -72,7 +81,8 @@ class CachedTeacher final : public LossSignal {
   std::filesystem::path directory_;
   Tape& tape_;
   KlOptions options_;
-  TopKTargets targets_;  // of the batch: [B*S, K]
+  TopKTargets targets_;                               // of the batch: [B*S, K]
+  std::map<std::int64_t, TopKTargets> by_positions_;  // one for each B*S
 };
 
 // One file per row, in a new directory that appears when it is complete.

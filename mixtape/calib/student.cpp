@@ -1,5 +1,8 @@
 #include "mixtape/calib/student.h"
 
+#include <set>
+
+#include "mixtape/nn/tensor_list.h"
 #include "mixtape/ops/elementwise/cast.h"
 
 namespace mixtape {
@@ -8,6 +11,22 @@ ModelConfig student_config(const ModelConfig& teacher, const QuantizationPlan& p
   ModelConfig config = teacher;
   if (plan.unties_embeddings) config.tie_word_embeddings = false;
   return config;
+}
+
+Parameters load_float_tensors(const ModelSource& source, const ModelConfig& config,
+                              const QuantizationPlan& plan, DType dtype, const Device& device) {
+  std::set<std::string> quantized;
+  for (const PlannedModule& m : plan.modules) {
+    if (m.stored) quantized.insert(m.path + ".weight");
+  }
+  for (const PlannedModule& m : plan.modules) {
+    if (!m.stored) quantized.erase(m.source);
+  }
+  Parameters parameters;
+  for (const ModelTensor& t : tensor_list(config)) {
+    if (!quantized.contains(t.name)) parameters.dense.emplace(t.name, source.load(t.name, dtype, device));
+  }
+  return parameters;
 }
 
 Parameters quantize_parameters(const ModelSource& source, const Parameters& teacher,

@@ -11,6 +11,11 @@ namespace mixtape {
 // The teacher's config, untied where the plan gives embedding and output layer different settings.
 ModelConfig student_config(const ModelConfig& teacher, const QuantizationPlan& plan);
 
+// The tensors that the plan leaves in float, in `dtype`: what a student takes from a teacher that is not
+// loaded.
+Parameters load_float_tensors(const ModelSource& source, const ModelConfig& config,
+                              const QuantizationPlan& plan, DType dtype, const Device& device);
+
 // Plain rounding (RTN) of every module that the plan quantizes, from the source's own values in f32. Scales
 // and biases stay f32; tensors that the plan leaves in float are shared with the teacher. Throws naming the
 // tensor, row and column of a weight that is not finite.

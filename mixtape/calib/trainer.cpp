@@ -86,56 +86,90 @@ class Masters {
 };
 
 // Forward and, where asked, backward of one batch. The head runs on blocks of positions, each of which is
-// differentiated at once: no [positions, vocab] tensor exists.
+// differentiated at once: no [positions, vocab] tensor exists. Where the device can, a training step is
+// recorded when its shape comes for the second time, and replayed from then on.
 class Step {
  public:
-  Step(const CausalLm& model, LossSignal& signal, Tape& tape, const ForwardOptions& forward)
-      : model_(model), signal_(signal), tape_(tape), forward_(forward) {}
+  Step(const CausalLm& model, LossSignal& signal, Masters& masters, Tape& tape, const ForwardOptions& forward)
+      : model_(model), signal_(signal), masters_(masters), tape_(tape), forward_(forward) {}
 
   // Mean loss over the positions that count; 0 where there are none.
   double run(const Batch& batch, std::span<const std::size_t> rows, bool train) {
     if (batch.total_weight == 0.0) return 0.0;
-    signal_.start_batch(batch, rows);
-    const Var hidden = model_.hidden(batch.ids, forward_);
-    const std::int64_t positions = batch.ids.numel();
+    if (train && signal_.is_recordable() && tape_.device().backend().can_record()) {
+      run_recorded(batch, rows);
+    } else {
+      signal_.load(batch, rows);
+      encode(batch.ids, train ? shares(batch) : Buffer());
+    }
+    tape_.encoder().commit_and_wait();
+    return weighted_sum(losses_, batch.weights) / batch.total_weight;
+  }
+
+  // The recorded step's gradients are those of the masters until the next one.
+  bool is_recorded() const { return replay_ != nullptr; }
+
+ private:
+  void run_recorded(const Batch& batch, std::span<const std::size_t> rows) {
+    const bool seen = held_.ids && held_.ids.shape() == batch.ids.shape();
+    if (!seen) {
+      if (is_recorded()) masters_.clear_gradients();
+      replay_ = nullptr;
+      held_ = batch;
+      held_shares_ = shares(batch);
+    } else {
+      tape_.encoder().copy(batch.ids, held_.ids);
+      tape_.encoder().copy(batch.targets, held_.targets);
+      tape_.encoder().copy(shares(batch), held_shares_);
+    }
+    signal_.load(held_, rows);
+    const auto work = [&] { encode(held_.ids, held_shares_); };
+    if (!seen) return work();
+    if (!replay_) replay_ = tape_.encoder().record(work);
+    replay_->run();
+  }
+
+  // `shares`, each position's part of the batch's loss, asks for gradients; null: losses alone.
+  void encode(const Buffer& ids, const Buffer& shares) {
+    signal_.start();
+    const Var hidden = model_.hidden(ids, forward_);
+    const std::int64_t positions = ids.numel();
     const Shape flat{positions, hidden.shape().cols()};
-    const Buffer gradient = train ? tape_.alloc(hidden.dtype(), flat) : Buffer();
-    std::vector<Buffer> losses;
+    const Buffer gradient = shares ? tape_.alloc(hidden.dtype(), flat) : Buffer();
+    losses_.clear();
     const std::int64_t step = logit_rows(model_.config().vocab_size, tape_.device());
     for (std::int64_t begin = 0; begin < positions; begin += step) {
       const std::int64_t end = std::min(positions, begin + step);
       const Buffer h = hidden.value().reshape(flat).slice(begin, end);
-      losses.push_back(head(batch, h, begin, end, train ? gradient.slice(begin, end) : Buffer()));
+      losses_.push_back(shares ? head(h, shares, begin, end, gradient.slice(begin, end))
+                               : signal_.loss(logits(tape_.constant(h)), begin, end).value());
     }
-    if (train) tape_.backward(hidden, gradient.reshape(hidden.shape()));
-    tape_.encoder().commit_and_wait();
-    return weighted_sum(losses, batch.weights) / batch.total_weight;
+    if (shares) tape_.backward(hidden, gradient.reshape(hidden.shape()));
   }
 
- private:
   // Losses per position of one block; its gradient goes to the hidden states at once.
-  Buffer head(const Batch& batch, const Buffer& h, std::int64_t begin, std::int64_t end,
+  Buffer head(const Buffer& h, const Buffer& shares, std::int64_t begin, std::int64_t end,
               const Buffer& gradient) {
-    const Var leaf = gradient ? tape_.parameter(h) : tape_.constant(h);
-    const Var logits = model_.logits(leaf, logit_dtype(h.dtype()));
-    if (!gradient) return signal_.loss(logits, begin, end).value();
+    const Var leaf = tape_.parameter(h);
+    const Var logits = this->logits(leaf);
     const Buffer dlogits = tape_.alloc(logits.dtype(), logits.shape());
-    const Buffer losses = signal_.loss_and_gradient(tape_.encoder(), logits.value(),
-                                                    upstream(batch, begin, end), begin, end, dlogits);
+    const Buffer losses = signal_.loss_and_gradient(tape_.encoder(), logits.value(), shares.slice(begin, end),
+                                                    begin, end, dlogits);
     tape_.backward(logits, dlogits);
     tape_.encoder().copy(leaf.grad(), gradient);
     return losses;
   }
 
-  // Each position's share of the batch's loss.
-  Buffer upstream(const Batch& batch, std::int64_t begin, std::int64_t end) const {
-    std::vector<float> weights(batch.weights.begin() + begin, batch.weights.begin() + end);
+  Buffer shares(const Batch& batch) const {
+    std::vector<float> weights = batch.weights;
     for (float& w : weights) w = static_cast<float>(w / batch.total_weight);
-    return Buffer::from(tape_.device(), {end - begin}, weights);
+    return Buffer::from(tape_.device(), {batch.ids.numel()}, weights);
   }
 
-  // f32 on the CPU. A GPU's bandwidth and matrix units want the activations' dtype.
-  DType logit_dtype(DType compute) const { return tape_.device() == Device::cpu() ? DType::f32 : compute; }
+  // In f32 on the CPU. A GPU's bandwidth and matrix units want the activations' dtype.
+  Var logits(const Var& hidden) const {
+    return model_.logits(hidden, tape_.device() == Device::cpu() ? DType::f32 : hidden.dtype());
+  }
 
   static double weighted_sum(const std::vector<Buffer>& losses, std::span<const float> weights) {
     double sum = 0.0;
@@ -150,8 +184,13 @@ class Step {
 
   const CausalLm& model_;
   LossSignal& signal_;
+  Masters& masters_;
   Tape& tape_;
   const ForwardOptions& forward_;
+  std::vector<Buffer> losses_;  // of the last batch, by blocks of positions
+  Batch held_;                  // where a recorded step finds its batch
+  Buffer held_shares_;
+  std::shared_ptr<Replay> replay_;
 };
 
 class Trainer {
@@ -163,15 +202,14 @@ class Trainer {
         weights_(tape, parameters, options.trainable),
         model_(config, weights_, compute),
         masters_(weights_.trainable(), parameters, options.relative_rate),
-        step_(model_, signal, tape, forward_),
+        step_(model_, signal, masters_, tape, forward_),
         train_(train),
         validation_(validation),
         options_(options),
         hooks_(hooks) {
     forward_.checkpoint_blocks = options.checkpoint_blocks;
     forward_.on_routing = [this](std::int64_t layer, const Buffer& offsets) {
-      if (counting_)
-        routed_.emplace(layer, offsets);  // a checkpoint that is computed again is not counted again
+      if (counting_) routed_.insert_or_assign(layer, offsets);
     };
   }
 
@@ -210,8 +248,8 @@ class Trainer {
     adam.lr = static_cast<float>(rate(step));
     adam.weight_decay = static_cast<float>(options_.weight_decay);
     masters_.step(tape_.encoder(), adam, options_.clip_norm);
-    tape_.encoder().commit_and_wait();
-    masters_.clear_gradients();
+    tape_.encoder().commit();
+    if (!step_.is_recorded()) masters_.clear_gradients();
     report_.tokens_seen += static_cast<std::int64_t>(batch.total_weight);
     report_.seconds += seconds_since(start);
     report_.losses.push_back(loss);
@@ -260,7 +298,7 @@ class Trainer {
       seen.resize(ends.size() - 1);
       for (std::size_t e = 0; e + 1 < ends.size(); ++e) seen[e] += ends[e + 1] - ends[e];
     }
-    routed_.clear();
+    if (!step_.is_recorded()) routed_.clear();
   }
 
   void tell(double loss, const ValidationPoint* validation) const {
@@ -284,7 +322,7 @@ class Trainer {
   TrainReport report_;
   double best_ = 0.0;
   bool counting_ = false;
-  std::map<std::int64_t, Buffer> routed_;  // offsets per sparse layer, of the step that runs
+  std::map<std::int64_t, Buffer> routed_;  // offsets per sparse layer, of the last step
 };
 
 }  // namespace

@@ -73,9 +73,9 @@ Var append(const Var& past, const Var& now) { return past.value() ? concat({past
 }  // namespace
 
 CausalLm::CausalLm(const ModelConfig& config, TapeWeights& weights, DType dtype)
-    : config_(config), dtype_(dtype), tape_(weights.tape()) {
+    : config_(config), dtype_(dtype), weights_(weights), tape_(weights.tape()) {
   embedding_ = weights.matrix("model.embed_tokens");
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
+  for (std::int64_t i = 0; i < config.num_hidden_layers && !weights.is_streamed(); ++i)
     blocks_.push_back(load_block(weights, config, i));
   final_norm_ = weights.vector("model.norm.weight");
   head_ = config.tie_word_embeddings ? embedding_ : weights.matrix("lm_head");
@@ -90,21 +90,25 @@ Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
   const std::int64_t past = options.cache ? options.cache->length() : 0;
   const Buffer at = positions(ids.shape()[0], past, ids.shape()[1]);
   if (options.cache) {
-    options.cache->keys.resize(blocks_.size());
-    options.cache->values.resize(blocks_.size());
+    options.cache->keys.resize(static_cast<std::size_t>(config_.num_hidden_layers));
+    options.cache->values.resize(static_cast<std::size_t>(config_.num_hidden_layers));
   }
   Var x = lookup(embedding_, ids, dtype_);
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const auto layer = static_cast<std::int64_t>(i);
+  for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     if (options.checkpoint_blocks) {
-      x = tape_.checkpoint({x}, [this, i, layer, at, options](const std::vector<Var>& in) {
-        return block(blocks_[i], layer, in[0], at, options);
+      x = tape_.checkpoint({x}, [this, layer, at, options](const std::vector<Var>& in) {
+        return block(block_at(layer), layer, in[0], at, options);
       });
     } else {
-      x = block(blocks_[i], layer, x, at, options);
+      x = block(block_at(layer), layer, x, at, options);
     }
   }
   return rms_norm(x, final_norm_, eps());
+}
+
+Block CausalLm::block_at(std::int64_t layer) const {
+  return weights_.is_streamed() ? load_block(weights_, config_, layer)
+                                : blocks_[static_cast<std::size_t>(layer)];
 }
 
 Var CausalLm::logits(const Var& hidden, DType dtype) const { return linear(hidden, head_, dtype); }
@@ -165,10 +169,14 @@ Var CausalLm::sparse_mlp(const SparseMlp& m, std::int64_t layer, const Var& x,
 }
 
 Buffer CausalLm::positions(std::int64_t batch, std::int64_t begin, std::int64_t length) const {
+  const auto known = positions_.find({batch, length});
+  if (begin == 0 && known != positions_.end()) return known->second;
   std::vector<std::uint32_t> values;
   for (std::int64_t i = 0; i < batch * length; ++i)
     values.push_back(static_cast<std::uint32_t>(begin + i % length));
-  return Buffer::from(tape_.device(), {batch, length}, values);
+  const Buffer made = Buffer::from(tape_.device(), {batch, length}, values);
+  if (begin == 0) positions_.emplace(std::pair(batch, length), made);
+  return made;
 }
 
 }  // namespace mixtape

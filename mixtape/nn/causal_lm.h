@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "mixtape/nn/tape_weights.h"
@@ -48,7 +50,9 @@ struct ForwardOptions {
 class CausalLm {
  public:
   // Activations are computed in `dtype`: f32 or bf16.
+  // Streamed weights are loaded block by block in each pass, but for the embedding and the output layer.
   CausalLm(const ModelConfig& config, TapeWeights& weights, DType dtype);
+  bool is_streamed() const { return weights_.is_streamed(); }
 
   const ModelConfig& config() const { return config_; }
   // ids u32 [B, S] -> final normed activations [B, S, D].
@@ -63,16 +67,19 @@ class CausalLm {
   Var sparse_mlp(const SparseMlp& mlp, std::int64_t layer, const Var& x, const ForwardOptions& options) const;
   Var block(const Block& block, std::int64_t layer, const Var& x, const Buffer& positions,
             const ForwardOptions& options) const;
+  Block block_at(std::int64_t layer) const;
   float eps() const { return static_cast<float>(config_.rms_norm_eps); }
   Buffer positions(std::int64_t batch, std::int64_t begin, std::int64_t length) const;
 
   ModelConfig config_;
   DType dtype_;
+  TapeWeights& weights_;
   Tape& tape_;
   Matrix embedding_, head_;
   std::vector<Block> blocks_;
   Var final_norm_;
   Buffer inverse_frequencies_;
+  mutable std::map<std::pair<std::int64_t, std::int64_t>, Buffer> positions_;  // by [B, S], from 0 on
 };
 
 }  // namespace mixtape

@@ -10,7 +10,15 @@
 namespace mixtape {
 
 TapeWeights::TapeWeights(Tape& tape, const Parameters& parameters, Trainable trainable)
-    : tape_(tape), parameters_(parameters), mode_(trainable) {}
+    : tape_(tape), parameters_(&parameters), mode_(trainable) {}
+
+TapeWeights::TapeWeights(Tape& tape, const ModelSource& source, DType dtype)
+    : tape_(tape), source_(&source), dtype_(dtype), mode_(Trainable::nothing) {
+  for (const std::string& name : source.names()) {
+    if (name.ends_with(".scales"))
+      fail(ErrorCode::not_supported, source.where(), ": '", name, "': a quantized model is not streamed");
+  }
+}
 
 Var TapeWeights::leaf(const std::string& name, const Buffer& value, bool trains) {
   if (!trains) return tape_.constant(value);
@@ -20,10 +28,14 @@ Var TapeWeights::leaf(const std::string& name, const Buffer& value, bool trains)
 
 // A matrix asked for twice (a tied embedding) is one set of leaves.
 Matrix TapeWeights::matrix(const std::string& path) {
+  Matrix m;
+  if (is_streamed()) {
+    m.dense = vector(path + ".weight");
+    return m;
+  }
   const auto known = matrices_.find(path);
   if (known != matrices_.end()) return known->second;
-  Matrix m;
-  if (const auto found = parameters_.quantized.find(path); found != parameters_.quantized.end()) {
+  if (const auto found = parameters_->quantized.find(path); found != parameters_->quantized.end()) {
     const QuantizedMatrix& q = found->second;
     const bool trains =
         mode_ == Trainable::everything || (mode_ == Trainable::quantization && q.format.bits < 8);
@@ -38,9 +50,13 @@ Matrix TapeWeights::matrix(const std::string& path) {
 }
 
 Var TapeWeights::vector(const std::string& name) {
-  const auto found = parameters_.dense.find(name);
-  if (found == parameters_.dense.end()) fail(ErrorCode::format, "model: tensor '", name, "' is missing");
-  return leaf(name, found->second, mode_ == Trainable::everything);
+  if (!has_vector(name)) fail(ErrorCode::format, "model: tensor '", name, "' is missing");
+  if (is_streamed()) return tape_.constant(source_->load(name, dtype_, tape_.device()));
+  return leaf(name, parameters_->dense.at(name), mode_ == Trainable::everything);
+}
+
+bool TapeWeights::has_vector(const std::string& name) const {
+  return is_streamed() ? source_->has(name) : parameters_->dense.contains(name);
 }
 
 namespace {

@@ -34,12 +34,17 @@ struct Matrix {
 class TapeWeights {
  public:
   TapeWeights(Tape& tape, const Parameters& parameters, Trainable trainable);
+  // Streams: each tensor is loaded from the source, in `dtype`, whenever it is asked for, and lives as long
+  // as what was handed out; nothing trains. For models that are larger than the device's memory. Throws
+  // not_supported for a source of quantized matrices.
+  TapeWeights(Tape& tape, const ModelSource& source, DType dtype);
 
   Tape& tape() const { return tape_; }
+  bool is_streamed() const { return source_ != nullptr; }
   // Throw format naming the tensor that is not there.
   Matrix matrix(const std::string& path);
   Var vector(const std::string& name);
-  bool has_vector(const std::string& name) const { return parameters_.dense.contains(name); }
+  bool has_vector(const std::string& name) const;
 
   // Everything handed out so far that gets a gradient, in the order of asking.
   const std::vector<NamedVar>& trainable() const { return trainable_; }
@@ -47,7 +52,9 @@ class TapeWeights {
  private:
   Var leaf(const std::string& name, const Buffer& value, bool trains);
   Tape& tape_;
-  const Parameters& parameters_;
+  const Parameters* parameters_ = nullptr;
+  const ModelSource* source_ = nullptr;
+  DType dtype_ = DType::f32;  // of what is streamed
   Trainable mode_;
   std::map<std::string, Matrix> matrices_;
   std::vector<NamedVar> trainable_;

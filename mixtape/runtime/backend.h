@@ -26,6 +26,14 @@ struct MemoryStats {
   std::size_t peak_bytes = 0;
 };
 
+// Work that was recorded once, to be run as often as wanted.
+class Replay {
+ public:
+  virtual ~Replay() = default;
+  // Enqueues the work again.
+  virtual void run() = 0;
+};
+
 // One device. Thread-safe; every method but `run` may be called from any thread at any time.
 class Backend {
  public:
@@ -43,6 +51,13 @@ class Backend {
   // Enqueues; argument checks have passed. Errors met later go to the slot.
   virtual void run(const Dispatch& dispatch, ErrorSlot& errors) = 0;
   virtual void synchronize() = 0;
+  // Between the two calls, what one thread runs is recorded instead of done, and nothing may wait, read or
+  // write. Memory allocated meanwhile is the recording's own: each replay finds it at the same place. Memory
+  // from before is kept alive.
+  virtual bool can_record() const { return false; }
+  virtual void begin_recording();
+  // Null where `keep` is false: the recording is dropped.
+  virtual std::shared_ptr<Replay> end_recording(bool keep);
   virtual void read(Memory& memory, std::size_t offset, void* host, std::size_t bytes) = 0;
   virtual void write(Memory& memory, std::size_t offset, const void* host, std::size_t bytes) = 0;
 };

@@ -1,6 +1,36 @@
 #include "mixtape/runtime/command_encoder.h"
 
+#include <algorithm>
+#include <tuple>
+
 namespace mixtape {
+namespace {
+
+struct Range {
+  const Buffer* buffer;
+  std::size_t begin, end;
+  bool is_written;
+};
+
+// What is written is wholly another buffer's memory or wholly apart from it.
+void check_ranges(const Dispatch& d) {
+  std::vector<Range> ranges;
+  const auto add = [&](const Buffer& b, bool is_written) {
+    if (b.bytes() > 0) ranges.push_back({&b, b.byte_offset(), b.byte_offset() + b.bytes(), is_written});
+  };
+  for (const Buffer& b : d.reads) add(b, false);
+  for (const Buffer& b : d.writes) add(b, true);
+  const auto key = [](const Range& r) { return std::make_tuple(&r.buffer->memory(), r.begin, r.end); };
+  std::sort(ranges.begin(), ranges.end(), [&](const Range& a, const Range& b) { return key(a) < key(b); });
+  for (auto a = ranges.begin(); a != ranges.end(); ++a) {
+    for (auto b = a + 1; b != ranges.end() && overlap(*a->buffer, *b->buffer); ++b) {
+      require(key(*a) == key(*b) || (!a->is_written && !b->is_written), d.kernel, ": ", *a->buffer, " and ",
+              *b->buffer, " share a part of their memory, expected all or nothing of an output");
+    }
+  }
+}
+
+}  // namespace
 
 void CommandEncoder::check(const Buffer& buffer, const std::string& kernel) const {
   require(static_cast<bool>(buffer), kernel, ": a buffer is null, expected memory on ", device_.name());
@@ -11,6 +41,7 @@ void CommandEncoder::check(const Buffer& buffer, const std::string& kernel) cons
 void CommandEncoder::encode(const Dispatch& dispatch) {
   for (const Buffer& b : dispatch.reads) check(b, dispatch.kernel);
   for (const Buffer& b : dispatch.writes) check(b, dispatch.kernel);
+  check_ranges(dispatch);
   if (!device_.kernels().has(dispatch.kernel)) {
     fail(ErrorCode::not_supported, "kernel '", dispatch.kernel, "' does not exist on ", device_.name());
   }
@@ -34,7 +65,20 @@ void CommandEncoder::accumulate(const Buffer& src, const Buffer& dst) {
   require(src && dst && src.dtype() == dst.dtype() && is_value(dst.dtype()) && src.numel() == dst.numel(),
           "accumulate: source is ", src, ", destination is ", dst,
           ", expected equal value dtypes and counts");
+  require(!overlap(src, dst), "accumulate: source and destination share memory");
   encode({.kernel = str("accumulate_", dst.dtype()), .params = {}, .reads = {src}, .writes = {dst}});
+}
+
+std::shared_ptr<Replay> CommandEncoder::record(const std::function<void()>& work) {
+  Backend& backend = device_.backend();
+  backend.begin_recording();
+  try {
+    work();
+  } catch (...) {
+    backend.end_recording(false);
+    throw;
+  }
+  return backend.end_recording(true);
 }
 
 void CommandEncoder::wait() {

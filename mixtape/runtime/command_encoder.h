@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -45,15 +47,22 @@ class CommandEncoder {
 
   const Device& device() const { return device_; }
 
-  // Throws not_supported for an unknown kernel, invalid_argument for a null or foreign buffer.
+  // Throws not_supported for an unknown kernel; invalid_argument for a null or foreign buffer, and where a
+  // written buffer shares a part of its memory with another one of the dispatch.
   void encode(const Dispatch& dispatch);
 
   // dst = src; same dtype and element count.
   void copy(const Buffer& src, const Buffer& dst);
   // Every element becomes `value`, rounded to the dtype. Value dtypes and zero for the others.
   void fill(const Buffer& dst, float value);
-  // dst += src in f32, rounded once; same value dtype and element count.
+  // dst += src in f32, rounded once; same value dtype and element count, separate memory.
   void accumulate(const Buffer& src, const Buffer& dst);
+
+  // Records what `work` encodes, without doing it; run() of the result does it, each time on what the buffers
+  // then hold. Errors surface at this encoder's wait. Within `work` nothing may wait, and no buffer may be
+  // read or written by the host. Buffers that `work` allocates keep their place: their contents are those of
+  // the last run. Throws not_supported where the device records nothing (Backend::can_record).
+  std::shared_ptr<Replay> record(const std::function<void()>& work);
 
   // Hands what was encoded to the device. Backends that start work at once need nothing more.
   void commit() {}

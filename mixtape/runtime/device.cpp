@@ -37,6 +37,11 @@ std::vector<std::string> registered_backends() {
   return kinds;
 }
 
+void Backend::begin_recording() {
+  fail(ErrorCode::not_supported, "record: device ", name(), " records no work");
+}
+std::shared_ptr<Replay> Backend::end_recording(bool) { return nullptr; }
+
 Device Device::get(const std::string& kind, int index) {
   BackendTable& t = table();
   const std::lock_guard lock(t.mutex);

@@ -1,151 +1,20 @@
-// An NVIDIA card: memory from the driver's stream-ordered pool, kernels from the library's modules, one
-// stream.
+// An NVIDIA card as a device: kernels from the library's modules, everything on one stream.
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <map>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
+#include <utility>
 
+#include "mixtape/backend/cuda/card.h"
 #include "mixtape/backend/cuda/cublaslt.h"
-#include "mixtape/backend/cuda/driver.h"
 #include "mixtape/backend/cuda/source.h"
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/backend/gpu/modules.h"
-#include "mixtape/runtime/backend.h"
 
 namespace mixtape::cuda {
 namespace {
-
-struct Card {
-  explicit Card(int index);
-  void enter() const { check(driver().CtxSetCurrent(context), "entering the context"); }
-
-  int index;
-  DeviceHandle device = 0;
-  Context context = nullptr;
-  Stream stream = nullptr;
-  Pool pool = nullptr;
-  std::string description;
-  std::string architecture;
-  std::mutex memory_mutex;
-  MemoryStats stats;
-  // Blocks given back, by size, for the next of that size: a step asks for the same sizes every time, and the
-  // driver takes microseconds to answer. All work is on one stream, so a block may be reused at once.
-  std::map<std::size_t, std::vector<DevicePointer>> kept;
-};
-
-int attribute(DeviceHandle device, int which) {
-  int value = 0;
-  check(driver().DeviceGetAttribute(&value, which, device), "reading an attribute");
-  return value;
-}
-
-Card::Card(int which) : index(which) {
-  const Driver& d = driver();
-  int count = 0;
-  if (d.DeviceGetCount(&count) != kSuccess || which >= count)
-    fail(ErrorCode::not_supported, "cuda: card ", which, " is not there, found ", count);
-  check(d.DeviceGet(&device, which), "opening the card");
-  std::array<char, 256> name{};
-  check(d.DeviceGetName(name.data(), static_cast<int>(name.size()), device), "reading the card's name");
-  const int major = attribute(device, kAttributeMajor), minor = attribute(device, kAttributeMinor);
-  if (major * 10 + minor < 75) {
-    fail(ErrorCode::not_supported, "cuda: ", name.data(), " has compute capability ", major, ".", minor,
-         ", expected 7.5 or more");
-  }
-  if (attribute(device, kAttributePools) == 0)
-    fail(ErrorCode::not_supported, "cuda: ", name.data(), " has no memory pools");
-  if (gpu::module_kernels().empty())
-    fail(ErrorCode::not_supported, "cuda: this library was built without nvcc, it has no GPU kernels");
-  architecture = str("sm_", major, minor);
-  check(d.DevicePrimaryCtxRetain(&context, device), "taking the card's context");
-  enter();
-  std::size_t free = 0, total = 0;
-  check(d.MemGetInfo(&free, &total), "reading the card's memory");
-  description = str(name.data(), ", ", total >> 20, " MB, compute capability ", major, ".", minor);
-  check(d.StreamCreate(&stream, kStreamNonBlocking), "making a stream");
-  check(d.DeviceGetDefaultMemPool(&pool, device), "finding the memory pool");
-  std::uint64_t keep = ~std::uint64_t{0};
-  check(d.MemPoolSetAttribute(pool, kPoolReleaseThreshold, &keep), "setting up the memory pool");
-}
-
-class CardMemory final : public Memory {
- public:
-  CardMemory(std::shared_ptr<Card> card, std::size_t bytes);
-  ~CardMemory() override;
-  std::size_t bytes() const override { return bytes_; }
-  std::byte* host_data() override { return nullptr; }
-  DevicePointer pointer() const { return pointer_; }
-
- private:
-  std::shared_ptr<Card> card_;
-  std::size_t bytes_;
-  DevicePointer pointer_ = 0;
-};
-
-// Larger blocks always go back to the driver.
-constexpr std::size_t kLargestKept = std::size_t{256} << 20;
-
-std::size_t block_bytes(std::size_t bytes) { return (bytes + 511) / 512 * 512; }
-
-// 0 where no block of that size is kept.
-DevicePointer take_kept(Card& card, std::size_t bytes) {
-  const auto blocks = card.kept.find(block_bytes(bytes));
-  if (blocks == card.kept.end() || blocks->second.empty()) return 0;
-  const DevicePointer block = blocks->second.back();
-  blocks->second.pop_back();
-  return block;
-}
-
-void release_kept(Card& card) {
-  for (const auto& [bytes, blocks] : card.kept) {
-    for (const DevicePointer block : blocks) driver().MemFreeAsync(block, card.stream);
-  }
-  card.kept.clear();
-  driver().StreamSynchronize(card.stream);
-  driver().MemPoolTrimTo(card.pool, 0);
-}
-
-CardMemory::CardMemory(std::shared_ptr<Card> card, std::size_t bytes)
-    : card_(std::move(card)), bytes_(bytes) {
-  if (bytes == 0) return;
-  const Driver& d = driver();
-  const std::lock_guard lock(card_->memory_mutex);
-  pointer_ = take_kept(*card_, bytes);
-  if (pointer_ == 0) {
-    card_->enter();
-    const auto ask = [&] {
-      return d.MemAllocFromPoolAsync(&pointer_, block_bytes(bytes), card_->pool, card_->stream);
-    };
-    Result result = ask();
-    if (result == kOutOfMemory) {
-      release_kept(*card_);
-      result = ask();
-    }
-    if (result == kOutOfMemory) {
-      std::size_t free = 0, total = 0;
-      d.MemGetInfo(&free, &total);
-      fail(ErrorCode::out_of_memory, "cuda:", card_->index, ": cannot allocate ", bytes, " bytes; ",
-           card_->stats.live_bytes, " bytes are live, ", free, " of ", total, " are free");
-    }
-    check(result, "allocating");
-  }
-  card_->stats.live_bytes += bytes;
-  card_->stats.peak_bytes = std::max(card_->stats.peak_bytes, card_->stats.live_bytes);
-}
-
-CardMemory::~CardMemory() {
-  if (pointer_ == 0) return;
-  const std::lock_guard lock(card_->memory_mutex);
-  card_->stats.live_bytes -= bytes_;
-  if (block_bytes(bytes_) <= kLargestKept) {
-    card_->kept[block_bytes(bytes_)].push_back(pointer_);
-  } else {
-    driver().CtxSetCurrent(card_->context);
-    driver().MemFreeAsync(pointer_, card_->stream);
-  }
-}
 
 DevicePointer pointer_of(const gpu::Argument& a) {
   return a.memory == nullptr ? 0 : static_cast<CardMemory&>(*a.memory).pointer() + a.offset;
@@ -217,20 +86,75 @@ class CardKernels final : public KernelRegistry {
 };
 
 // Where kernels report errors: a word per dispatch that may, read at the next wait.
-class ErrorReports {
- public:
-  static constexpr std::size_t kSlots = 1024;
+struct ErrorReports {
+  static constexpr std::size_t kSlots = 8192;
   struct Slot {
     std::weak_ptr<ErrorSlot> owner;
     gpu::Queue::Explain explain;
   };
+  explicit ErrorReports(const std::shared_ptr<Card>& card)
+      : words(std::make_shared<CardMemory>(card, kSlots * sizeof(std::uint64_t))) {}
+  void clear_words(std::size_t bytes, Stream stream) const {
+    check(driver().MemsetD8Async(words->pointer(), 0xff, bytes, stream), "filling");
+  }
+  // Waits for the stream, then hands what kernels reported to the encoders that asked.
+  void collect(Stream stream) const;
+
   std::vector<Slot> slots;
   std::shared_ptr<CardMemory> words;
 };
 
+void ErrorReports::collect(Stream stream) const {
+  if (slots.empty()) return;
+  std::vector<std::uint64_t> found(slots.size());
+  const std::size_t bytes = found.size() * sizeof(std::uint64_t);
+  check(driver().MemcpyDtoHAsync(found.data(), words->pointer(), bytes, stream), "reading");
+  check(driver().StreamSynchronize(stream), "waiting");
+  bool any = false;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == ~std::uint64_t{0}) continue;
+    any = true;
+    if (const auto owner = slots[i].owner.lock()) slots[i].explain(*owner, found[i]);
+  }
+  if (any) clear_words(bytes, stream);
+}
+
+// What a recording holds: its graph, the blocks that the graph uses, and the buffers from before.
+struct Recording {
+  explicit Recording(const std::shared_ptr<Card>& card)
+      : blocks(std::make_shared<RecordedBlocks>(card)), reports(card) {}
+  ~Recording() {
+    blocks->card->enter();
+    if (graph != nullptr) driver().GraphExecDestroy(graph);
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  std::thread::id thread = std::this_thread::get_id();
+  std::shared_ptr<RecordedBlocks> blocks;
+  ErrorReports reports;
+  std::vector<Buffer> before;
+  GraphExec graph = nullptr;
+};
+
+class CudaBackend;
+
+class CardReplay final : public Replay {
+ public:
+  CardReplay(CudaBackend& backend, std::shared_ptr<Recording> recording)
+      : backend_(backend), recording_(std::move(recording)) {}
+  void run() override;
+
+ private:
+  CudaBackend& backend_;
+  std::shared_ptr<Recording> recording_;
+};
+
 class CudaBackend final : public Backend, private gpu::Queue {
  public:
-  explicit CudaBackend(int index) : card_(std::make_shared<Card>(index)), kernels_(card_) {}
+  explicit CudaBackend(int index) : card_(std::make_shared<Card>(index)), kernels_(card_), reports_(card_) {
+    reports_.clear_words(reports_.words->bytes(), card_->stream);
+  }
 
   std::string name() const override { return str("cuda:", card_->index); }
   std::string description() const override { return card_->description; }
@@ -256,6 +180,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
     if (errors.has_exception()) return;
     const std::lock_guard lock(mutex_);
     card_->enter();
+    if (recording_) keep_alive(d);
     const gpu::Call call{d, *this, errors};
     if (const gpu::Launcher* launcher = gpu::find_launcher(d.kernel)) {
       (*launcher)(call);
@@ -265,10 +190,36 @@ class CudaBackend final : public Backend, private gpu::Queue {
   }
   void synchronize() override {
     const std::lock_guard lock(mutex_);
+    refuse_while_recording("wait");
     card_->enter();
     wait();
   }
+  bool can_record() const override { return true; }
+  void begin_recording() override {
+    const std::lock_guard lock(mutex_);
+    refuse_while_recording("record");
+    card_->enter();
+    wait();
+    auto recording = std::make_shared<Recording>(card_);
+    recording->reports.clear_words(recording->reports.words->bytes(), card_->stream);
+    wait();
+    if (!workspace_) workspace_ = std::make_shared<CardMemory>(card_, MatrixProducts::kWorkspaceBytes);
+    check(driver().StreamBeginCapture(card_->stream, kCaptureRelaxed), "recording");
+    const std::lock_guard memory_lock(card_->memory_mutex);
+    card_->recording = recording->blocks;
+    recording_ = std::move(recording);
+  }
+  std::shared_ptr<Replay> end_recording(bool keep) override;
+  void replay(const std::shared_ptr<Recording>& recording) {
+    const std::lock_guard lock(mutex_);
+    refuse_while_recording("replay");
+    card_->enter();
+    check(driver().GraphLaunch(recording->graph, card_->stream), "replaying");
+    replayed_.push_back(recording);
+  }
   void read(Memory& memory, std::size_t offset, void* host, std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    refuse_while_recording("read");
     card_->enter();
     check(driver().MemcpyDtoHAsync(host, static_cast<CardMemory&>(memory).pointer() + offset, bytes,
                                    card_->stream),
@@ -277,6 +228,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
   }
   void write(Memory& memory, std::size_t offset, const void* host, std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
+    refuse_while_recording("write");
     card_->enter();
     upload(static_cast<CardMemory&>(memory).pointer() + offset, static_cast<const std::byte*>(host), bytes);
   }
@@ -313,33 +265,37 @@ class CudaBackend final : public Backend, private gpu::Queue {
   bool has(const std::string& kernel) const override { return kernels_.has_kernel(kernel); }
 
   gpu::Argument error_word(ErrorSlot& errors, Explain explain) override {
-    if (!reports_.words) {
-      reports_.words = std::make_shared<CardMemory>(card_, ErrorReports::kSlots * sizeof(std::uint64_t));
-      check(driver().MemsetD8Async(reports_.words->pointer(), 0xff, reports_.words->bytes(), card_->stream),
-            "filling");
+    ErrorReports& reports = recording_ ? recording_->reports : reports_;
+    if (reports.slots.size() == ErrorReports::kSlots) {
+      if (recording_)
+        fail(ErrorCode::not_supported, "record: more than ", ErrorReports::kSlots,
+             " dispatches with indices");
+      wait();
     }
-    if (reports_.slots.size() == ErrorReports::kSlots) wait();
-    reports_.slots.push_back({errors.weak_from_this(), std::move(explain)});
-    return {reports_.words.get(), (reports_.slots.size() - 1) * sizeof(std::uint64_t), sizeof(std::uint64_t)};
+    reports.slots.push_back({errors.weak_from_this(), std::move(explain)});
+    return {reports.words.get(), (reports.slots.size() - 1) * sizeof(std::uint64_t), sizeof(std::uint64_t)};
   }
 
-  // Waits for the stream, then hands what kernels reported to the encoders that asked.
   void wait() {
     check(driver().StreamSynchronize(card_->stream), "waiting");
-    if (reports_.slots.empty()) return;
-    std::vector<std::uint64_t> found(reports_.slots.size());
-    const std::size_t bytes = found.size() * sizeof(std::uint64_t);
-    check(driver().MemcpyDtoHAsync(found.data(), reports_.words->pointer(), bytes, card_->stream), "reading");
-    check(driver().StreamSynchronize(card_->stream), "waiting");
-    bool any = false;
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (found[i] == ~std::uint64_t{0}) continue;
-      any = true;
-      const ErrorReports::Slot& slot = reports_.slots[i];
-      if (const auto owner = slot.owner.lock()) slot.explain(*owner, found[i]);
-    }
-    if (any) check(driver().MemsetD8Async(reports_.words->pointer(), 0xff, bytes, card_->stream), "filling");
+    reports_.collect(card_->stream);
     reports_.slots.clear();
+    for (const auto& recording : replayed_) recording->reports.collect(card_->stream);
+    replayed_.clear();
+  }
+
+  void refuse_while_recording(const char* what) const {
+    require(!recording_, what, ": cuda:", card_->index, " is recording");
+  }
+  void keep_alive(const Dispatch& d) const {
+    require(recording_->thread == std::this_thread::get_id(), d.kernel, ": cuda:", card_->index,
+            " is recording in another thread");
+    for (const auto* buffers : {&d.reads, &d.writes}) {
+      for (const Buffer& b : *buffers) {
+        if (!static_cast<CardMemory&>(b.memory()).belongs_to(recording_->blocks.get()))
+          recording_->before.push_back(b);
+      }
+    }
   }
 
   // Through two pinned buffers in turn: the copy of one overlaps the filling of the other.
@@ -374,7 +330,32 @@ class CudaBackend final : public Backend, private gpu::Queue {
   std::shared_ptr<CardMemory> workspace_;
   ErrorReports reports_;
   std::array<Stage, 2> stages_;
+  std::shared_ptr<Recording> recording_;              // set while work is recorded
+  std::vector<std::shared_ptr<Recording>> replayed_;  // since the last wait
 };
+
+std::shared_ptr<Replay> CudaBackend::end_recording(bool keep) {
+  const std::lock_guard lock(mutex_);
+  card_->enter();
+  const std::shared_ptr<Recording> recording = std::exchange(recording_, nullptr);
+  Graph graph = nullptr;
+  const Result result = driver().StreamEndCapture(card_->stream, &graph);
+  {
+    const std::lock_guard memory_lock(card_->memory_mutex);
+    card_->recording = nullptr;
+  }
+  if (keep && result == kSuccess) {
+    const Result made = driver().GraphInstantiate(&recording->graph, graph, 0);
+    driver().GraphDestroy(graph);
+    check(made, "recording");
+    return std::make_shared<CardReplay>(*this, recording);
+  }
+  if (graph != nullptr) driver().GraphDestroy(graph);
+  if (keep) check(result, "recording");
+  return nullptr;
+}
+
+void CardReplay::run() { backend_.replay(recording_); }
 
 [[maybe_unused]] const bool registered =
     register_backend("cuda", [](int index) { return std::make_shared<CudaBackend>(index); });

@@ -19,7 +19,6 @@ using Event = struct EventTag*;
 using Pool = struct PoolTag*;
 using Graph = struct GraphTag*;
 using GraphExec = struct GraphExecTag*;
-using GraphNode = struct GraphNodeTag*;
 
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kOutOfMemory = 2;
@@ -32,8 +31,7 @@ inline constexpr int kFunctionDynamicShared = 8;
 inline constexpr int kPoolReleaseThreshold = 4;
 inline constexpr unsigned kEventNoTiming = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
-inline constexpr int kCaptureThreadLocal = 1;
-inline constexpr unsigned long long kGraphFreeOnLaunch = 1;
+inline constexpr int kCaptureRelaxed = 2;
 
 // X(name, arguments): cu<name>.
 #define MIXTAPE_CUDA_FUNCTIONS(X)                                                                          \

@@ -1,6 +1,7 @@
 // The simulator as a device: memory with a shadow, launches on the machine, matrix products in plain loops.
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/backend/sim/machine.h"
@@ -180,6 +181,70 @@ class SimQueue final : public gpu::Queue {
   std::vector<Report> reports_;
 };
 
+// Launches written down instead of run, and all memory that they use.
+class RecordingQueue final : public gpu::Queue {
+ public:
+  explicit RecordingQueue(Backend& backend) : backend_(backend) {}
+
+  void launch(const gpu::Launch& l) override {
+    add([l](gpu::Queue& q) { q.launch(l); });
+  }
+  void gemm(const gpu::Gemm& g) override {
+    add([g](gpu::Queue& q) { q.gemm(g); });
+  }
+  void zero(const gpu::Argument& a) override {
+    add([a](gpu::Queue& q) { q.zero(a); });
+  }
+  void copy(const gpu::Argument& from, const gpu::Argument& to) override {
+    add([from, to](gpu::Queue& q) { q.copy(from, to); });
+  }
+  std::shared_ptr<Memory> scratch(std::size_t bytes) override { return backend_.allocate(bytes, false); }
+  gpu::Argument error_word(ErrorSlot& errors, Explain explain) override {
+    words_.push_back({errors.weak_from_this(), std::move(explain), backend_.allocate(sizeof kNone, false)});
+    return *words_.back().memory;
+  }
+  bool has(const std::string& kernel) const override { return has_kernel(kernel); }
+
+  void keep(std::shared_ptr<Memory> memory) { memories_.push_back(std::move(memory)); }
+  void keep(const Dispatch& dispatch) { dispatches_.push_back(dispatch); }
+  void run() const {
+    SimQueue queue(backend_);
+    for (const Word& w : words_) backend_.write(*w.memory, 0, &kNone, sizeof kNone);
+    for (const auto& step : steps_) step(queue);
+    for (const Word& w : words_) report(w);
+  }
+
+ private:
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  struct Word {
+    std::weak_ptr<ErrorSlot> owner;
+    Explain explain;
+    std::shared_ptr<Memory> memory;
+  };
+  void add(std::function<void(gpu::Queue&)> step) { steps_.push_back(std::move(step)); }
+  void report(const Word& word) const {
+    std::uint64_t found = 0;
+    backend_.read(*word.memory, 0, &found, sizeof found);
+    const auto owner = word.owner.lock();
+    if (found != kNone && owner) word.explain(*owner, found);
+  }
+
+  Backend& backend_;
+  std::vector<std::function<void(gpu::Queue&)>> steps_;
+  std::vector<Word> words_;
+  std::vector<std::shared_ptr<Memory>> memories_;
+  std::vector<Dispatch> dispatches_;
+};
+
+class SimReplay final : public Replay {
+ public:
+  explicit SimReplay(std::shared_ptr<const RecordingQueue> work) : work_(std::move(work)) {}
+  void run() override { work_->run(); }
+
+ private:
+  std::shared_ptr<const RecordingQueue> work_;
+};
+
 class SimKernels final : public KernelRegistry {
  public:
   bool has(const std::string& name) const override {
@@ -200,6 +265,10 @@ class SimBackend final : public Backend {
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
     auto memory = std::make_shared<SimMemory>(bytes, meter_);
     if (zero) mark_written(memory->region, 0, bytes);
+    if (recording_) {
+      recording_->keep(memory);
+      if (zero && bytes > 0) recording_->zero(*memory);
+    }
     return memory;
   }
   MemoryStats memory_stats() const override { return meter_->stats(); }
@@ -211,29 +280,50 @@ class SimBackend final : public Backend {
     if (errors.has_exception()) return;
     const std::lock_guard lock(mutex_);
     SimQueue queue(*this);
-    const gpu::Call call{d, queue, errors};
     try {
-      if (const gpu::Launcher* launcher = gpu::find_launcher(d.kernel)) {
-        (*launcher)(call);
-      } else {
-        call.launch_same(d.grid, d.block, d.shared_bytes);
+      if (recording_) {
+        recording_->keep(d);
+        return launch_into(*recording_, d, errors);
       }
+      launch_into(queue, d, errors);
       queue.harvest();
     } catch (...) {
       errors.report_exception(std::current_exception());
     }
   }
-  void synchronize() override {}
+  void synchronize() override { refuse_while_recording("wait"); }
+  bool can_record() const override { return true; }
+  void begin_recording() override {
+    refuse_while_recording("record");
+    recording_ = std::make_shared<RecordingQueue>(*this);
+  }
+  std::shared_ptr<Replay> end_recording(bool keep) override {
+    const auto recorded = std::exchange(recording_, nullptr);
+    return keep ? std::make_shared<SimReplay>(recorded) : nullptr;
+  }
   void read(Memory& memory, std::size_t offset, void* host, std::size_t bytes) override {
+    refuse_while_recording("read");
     expect_written(region_of(memory), offset, bytes, "read");
     std::memcpy(host, region_of(memory).bytes.data() + offset, bytes);
   }
   void write(Memory& memory, std::size_t offset, const void* host, std::size_t bytes) override {
+    refuse_while_recording("write");
     std::memcpy(region_of(memory).bytes.data() + offset, host, bytes);
     mark_written(region_of(memory), offset, bytes);
   }
 
  private:
+  static void launch_into(gpu::Queue& queue, const Dispatch& d, ErrorSlot& errors) {
+    const gpu::Call call{d, queue, errors};
+    if (const gpu::Launcher* launcher = gpu::find_launcher(d.kernel)) {
+      (*launcher)(call);
+    } else {
+      call.launch_same(d.grid, d.block, d.shared_bytes);
+    }
+  }
+  void refuse_while_recording(const char* what) const { require(!recording_, what, ": sim is recording"); }
+
+  std::shared_ptr<RecordingQueue> recording_;  // set while work is recorded
   std::shared_ptr<Meter> meter_ = std::make_shared<Meter>();
   std::mutex mutex_;
   SimKernels kernels_;
