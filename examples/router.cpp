@@ -12,14 +12,14 @@ using namespace mixtape;
 constexpr std::int64_t kTokens = 128, kSize = 8, kExperts = 4, kChosen = 2;
 constexpr int kSteps = 150;
 
-struct Batch {
+struct Tokens {
   std::vector<float> x;       // [kTokens, kSize]
   std::vector<float> wanted;  // [kTokens, kExperts]: 1 for the token's cluster, 0 elsewhere
 };
 
 // Token t lies near the centre of cluster t % kExperts.
-Batch make_clusters() {
-  Batch batch{std::vector<float>(kTokens * kSize), std::vector<float>(kTokens * kExperts, 0.0f)};
+Tokens make_clusters() {
+  Tokens batch{std::vector<float>(kTokens * kSize), std::vector<float>(kTokens * kExperts, 0.0f)};
   for (std::int64_t t = 0; t < kTokens; ++t) {
     const std::int64_t cluster = t % kExperts;
     for (std::int64_t i = 0; i < kSize; ++i) {
@@ -36,7 +36,7 @@ int main() {
   try {
     const Device device = Device::open("auto");
     Tape tape(device);
-    const Batch batch = make_clusters();
+    const Tokens batch = make_clusters();
     const Var x = tape.constant(Buffer::from(device, {kTokens, kSize}, batch.x));
     const Buffer is_cluster = Buffer::from(device, {kTokens, kExperts}, batch.wanted);
     const Var gate = tape.parameter(device.alloc(DType::f32, {kSize, kExperts}));  // zeros: no preference
