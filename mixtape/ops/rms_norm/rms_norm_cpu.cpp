@@ -59,6 +59,7 @@ MIXTAPE_SIMD_KERNEL(rms_norm_forward)
 [[maybe_unused]] void rms_norm_forward_bf16_w_f32(const HostCall& call) {
   rms_norm_forward<bf16, float>(call);
 }
+[[maybe_unused]] void rms_norm_forward_f16_w_f32(const HostCall& call) { rms_norm_forward<f16, float>(call); }
 
 template <class T, class W>
 float weighted_dot(const T* dy, const W* w, const T* x, std::size_t cols) {
@@ -127,6 +128,9 @@ MIXTAPE_SIMD_KERNEL(rms_norm_backward)
 [[maybe_unused]] void rms_norm_backward_bf16_w_f32(const HostCall& call) {
   rms_norm_backward<bf16, float>(call);
 }
+[[maybe_unused]] void rms_norm_backward_f16_w_f32(const HostCall& call) {
+  rms_norm_backward<f16, float>(call);
+}
 
 template <class W>
 void add_blocks(const float* partials, std::int64_t blocks, std::int64_t stride, W* dw, std::size_t cols,
@@ -159,8 +163,10 @@ HWY_AFTER_NAMESPACE();
 namespace mixtape {
 MIXTAPE_REGISTER_SIMD_KERNEL(rms_norm_forward)
 MIXTAPE_REGISTER_SIMD_ONE(rms_norm_forward_bf16_w_f32)
+MIXTAPE_REGISTER_SIMD_ONE(rms_norm_forward_f16_w_f32)
 MIXTAPE_REGISTER_SIMD_KERNEL(rms_norm_backward)
 MIXTAPE_REGISTER_SIMD_ONE(rms_norm_backward_bf16_w_f32)
+MIXTAPE_REGISTER_SIMD_ONE(rms_norm_backward_f16_w_f32)
 MIXTAPE_REGISTER_SIMD_KERNEL(rms_norm_backward_weight)
 }  // namespace mixtape
 #endif

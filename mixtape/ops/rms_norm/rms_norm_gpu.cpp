@@ -7,11 +7,14 @@
 namespace mixtape::gpu {
 namespace {
 
-// Threads for a row, rows beside each other, packs per thread (0: the row isn't held).
+// Threads for a row, rows beside each other, and which kernel.
 struct Shape {
   Grid block;
-  int held;
+  std::string kernel;
 };
+
+// Blocks that go from row to row: about four on each multiprocessor of a large card.
+constexpr std::int64_t kRowBlocks = 512;
 
 std::uint32_t warps_for(std::int64_t threads) {
   return static_cast<std::uint32_t>(ceil_div(threads, 32) * 32);
@@ -20,34 +23,30 @@ std::uint32_t warps_for(std::int64_t threads) {
 // A row of up to 32 packs takes part of a warp.
 Shape narrow(std::int64_t packs) {
   const std::uint32_t threads = std::bit_ceil(static_cast<std::uint32_t>(packs));
-  return {{threads, 256 / threads, 1}, 1};
+  return {{threads, 256 / threads, 1}, "_held1"};
 }
 
 Shape forward_shape(std::int64_t packs) {
   if (packs <= 32) return narrow(packs);
-  if (packs <= 128) return {{32, 8, 1}, packs <= 64 ? 2 : 4};
-  for (const int held : {2, 4, 8}) {
-    if (packs <= 256 * held) return {{warps_for(ceil_div(packs, held)), 1, 1}, held};
+  if (packs <= 128) return {{32, 8, 1}, packs <= 64 ? "_held2" : "_held4"};
+  for (const int held : {2, 4}) {
+    if (packs <= 256 * held) return {{warps_for(ceil_div(packs, held)), 1, 1}, str("_rows", held)};
   }
-  if (packs <= 4096) return {{warps_for(ceil_div(packs, 8)), 1, 1}, 8};
-  return {{512, 1, 1}, 0};
+  if (packs <= 4096) return {{warps_for(ceil_div(packs, 8)), 1, 1}, "_held8"};
+  return {{512, 1, 1}, "_any"};
 }
 
 // Wider rows are not held: the shares of dw need registers too.
 Shape backward_shape(std::int64_t packs) {
   if (packs <= 32) return narrow(packs);
-  if (packs <= 1024) return {{warps_for(packs), 1, 1}, 1};
-  if (packs <= 2048) return {{warps_for(ceil_div(packs, 4)), 1, 1}, 4};
-  return {{512, 1, 1}, 0};
+  if (packs <= 1024) return {{warps_for(packs), 1, 1}, "_pairs"};
+  if (packs <= 2048) return {{warps_for(ceil_div(packs, 4)), 1, 1}, "_held4"};
+  return {{512, 1, 1}, "_any"};
 }
 
 Shape any_shape(std::int64_t cols, bool is_forward) {
-  if (cols <= 512 && is_forward) return {{32, 8, 1}, 0};
-  return {{std::min<std::uint32_t>(warps_for(ceil_div(cols, 4)), 512), 1, 1}, 0};
-}
-
-std::string kernel(const Call& call, const Shape& shape) {
-  return shape.held == 0 ? call.dispatch.kernel + "_any" : str(call.dispatch.kernel, "_held", shape.held);
+  if (cols <= 512 && is_forward) return {{32, 8, 1}, "_any"};
+  return {{std::min<std::uint32_t>(warps_for(ceil_div(cols, 4)), 512), 1, 1}, "_any"};
 }
 
 std::int64_t packs_of(const Call& call, std::int64_t cols) {
@@ -58,8 +57,10 @@ void forward(const Call& call) {
   const auto& p = call.params<RmsNormParams>();
   const bool is_packed = rows_are_packs({&call.read(0), &call.read(1), &call.write(0)});
   const Shape shape = is_packed ? forward_shape(packs_of(call, p.cols)) : any_shape(p.cols, true);
-  call.launch(kernel(call, shape), grid_of(ceil_div(p.rows, shape.block[1])), shape.block, p,
-              {call.read(0), call.read(1), call.write(0), call.write(1)});
+  const std::int64_t blocks = ceil_div(p.rows, shape.block[1]);
+  const bool goes_on = shape.kernel.starts_with("_rows");  // from row to row
+  call.launch(call.dispatch.kernel + shape.kernel, grid_of(goes_on ? std::min(blocks, kRowBlocks) : blocks),
+              shape.block, p, {call.read(0), call.read(1), call.write(0), call.write(1)});
 }
 
 void backward(const Call& call) {
@@ -68,7 +69,7 @@ void backward(const Call& call) {
   const Argument partials = p.wants_dw != 0 ? Argument(call.write(p.wants_dx)) : Argument();
   const bool is_packed = rows_are_packs({&call.read(0), &call.read(1), &call.read(3)}) && dx.offset % 16 == 0;
   const Shape shape = is_packed ? backward_shape(packs_of(call, p.cols)) : any_shape(p.cols, false);
-  call.launch(kernel(call, shape), grid_of(ceil_div(p.rows, p.row_block)), shape.block, p,
+  call.launch(call.dispatch.kernel + shape.kernel, grid_of(ceil_div(p.rows, p.row_block)), shape.block, p,
               {call.read(0), call.read(1), call.read(2), call.read(3), dx, partials});
 }
 
@@ -81,8 +82,10 @@ void backward_weight(const Call& call) {
 
 MIXTAPE_GPU_LAUNCHERS("rms_norm_forward_", forward);
 MIXTAPE_GPU_LAUNCHER("rms_norm_forward_bf16_w_f32", forward);
+MIXTAPE_GPU_LAUNCHER("rms_norm_forward_f16_w_f32", forward);
 MIXTAPE_GPU_LAUNCHERS("rms_norm_backward_", backward);
 MIXTAPE_GPU_LAUNCHER("rms_norm_backward_bf16_w_f32", backward);
+MIXTAPE_GPU_LAUNCHER("rms_norm_backward_f16_w_f32", backward);
 MIXTAPE_GPU_LAUNCHERS("rms_norm_backward_weight_", backward_weight);
 
 }  // namespace

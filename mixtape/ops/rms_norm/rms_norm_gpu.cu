@@ -48,6 +48,60 @@ MIXTAPE_DEVICE void rms_norm_forward_held(const RmsNormParams& p, Global<const T
   }
 }
 
+// block_sum with one barrier less: `scratch` must not be that of the call before.
+MIXTAPE_DEVICE float block_sum_in_turn(float v, Shared<float> scratch) {
+  v = lane_sum(v);
+  if (lane() == 0) scratch[warp()] = v;
+  barrier();
+  return lane_sum(lane() < block_threads() / kLanes ? static_cast<float>(scratch[lane()]) : 0.0f);
+}
+
+template <class T, int N, int Held>
+MIXTAPE_DEVICE void load_held(Global<const T> row, bool is_there, std::int64_t cols,
+                              Pack<T, N> (&held)[Held]) {
+  MIXTAPE_UNROLL
+  for (int h = 0; h < Held; ++h) {
+    held[h] = Pack<T, N>{};
+    if (is_there && column<N>(h) < cols) held[h] = load_pack<N>(row + column<N>(h));
+  }
+}
+
+// A block goes from row to row, Held packs per thread: the weight stays in registers, and the next row is on
+// its way while one is worked on.
+template <class T, class W, int Held>
+MIXTAPE_DEVICE void rms_norm_forward_rows(const RmsNormParams& p, Global<const T> x, Global<const W> w,
+                                          Global<T> y, Global<float> rstd, Shared<float> scratch) {
+  constexpr int kPack = 16 / sizeof(T);
+  Pack<W, kPack> weight[Held];
+  Pack<T, kPack> row[Held], next[Held];
+  load_held<W, kPack, Held>(w, true, p.cols, weight);
+  load_held<T, kPack, Held>(x + block_x() * p.cols, true, p.cols, next);
+  int turn = 0;
+  for (std::int64_t at = block_x(); at < p.rows; at += blocks_x(), turn ^= kLanes) {
+    MIXTAPE_UNROLL
+    for (int h = 0; h < Held; ++h) row[h] = next[h];
+    const std::int64_t following = at + blocks_x();
+    load_held<T, kPack, Held>(x + following * p.cols, following < p.rows, p.cols, next);
+    float sum = 0.0f;
+    MIXTAPE_UNROLL
+    for (int h = 0; h < Held; ++h) {
+      MIXTAPE_UNROLL
+      for (int i = 0; i < kPack; ++i) sum = fma_f32(to_f32(row[h].v[i]), to_f32(row[h].v[i]), sum);
+    }
+    const float r = rstd_of(p, block_sum_in_turn(sum, scratch + turn));
+    if (thread_x() == 0) rstd[at] = r;
+    MIXTAPE_UNROLL
+    for (int h = 0; h < Held; ++h) {
+      if (column<kPack>(h) >= p.cols) break;
+      Pack<T, kPack> out;
+      MIXTAPE_UNROLL
+      for (int i = 0; i < kPack; ++i)
+        out.v[i] = from_f32<T>(to_f32(row[h].v[i]) * r * to_f32(weight[h].v[i]));
+      store_pack(y + (at * p.cols + column<kPack>(h)), out);
+    }
+  }
+}
+
 // Any row, read twice.
 template <class T, class W>
 MIXTAPE_DEVICE void rms_norm_forward_any(const RmsNormParams& p, Global<const T> x, Global<const W> w,
@@ -69,15 +123,25 @@ MIXTAPE_DEVICE void rms_norm_forward_any(const RmsNormParams& p, Global<const T>
     MIXTAPE_SHARED(float, scratch, 32);                                                                   \
     __VA_ARGS__(p, x, w, y, rstd, scratch);                                                               \
   }
+#define FORWARD_ROWS(NAME, HELD, T, W)                                                                    \
+  MIXTAPE_KERNEL_BLOCKS(rms_norm_forward_##NAME##_rows##HELD, 256, 4, RmsNormParams p, Global<const T> x, \
+                        Global<const W> w, Global<T> y, Global<float> rstd) {                             \
+    MIXTAPE_SHARED(float, scratch, 64);                                                                   \
+    rms_norm_forward_rows<T, W, HELD>(p, x, w, y, rstd, scratch);                                         \
+  }
 #define FORWARD(NAME, T, W)                                           \
   FORWARD_AS(NAME##_held1, 256, T, W, rms_norm_forward_held<T, W, 1>) \
   FORWARD_AS(NAME##_held2, 256, T, W, rms_norm_forward_held<T, W, 2>) \
   FORWARD_AS(NAME##_held4, 256, T, W, rms_norm_forward_held<T, W, 4>) \
   FORWARD_AS(NAME##_held8, 512, T, W, rms_norm_forward_held<T, W, 8>) \
+  FORWARD_ROWS(NAME, 2, T, W)                                         \
+  FORWARD_ROWS(NAME, 4, T, W)                                         \
   FORWARD_AS(NAME##_any, 512, T, W, rms_norm_forward_any<T, W>)
 FORWARD(f32, f32, f32)
 FORWARD(bf16, bf16, bf16)
 FORWARD(bf16_w_f32, bf16, f32)
+FORWARD(f16, f16, f16)
+FORWARD(f16_w_f32, f16, f32)
 
 // What a thread has of one row of x and dy; zeros beyond it.
 template <class T, int Held>
@@ -191,6 +255,49 @@ MIXTAPE_DEVICE void rms_norm_backward_held(const RmsNormParams& p, Global<const 
   if (p.wants_dw != 0) put_partial_dw<Held, kPack>(p, dw, partials + block_x() * p.cols, rows);
 }
 
+// The same for a row per pack of each thread, two rows at a time: one barrier for both.
+template <class T, class W>
+MIXTAPE_DEVICE void rms_norm_backward_pairs(const RmsNormParams& p, Global<const T> x, Global<const W> w,
+                                            Global<const float> rstd, Global<const T> dy, Global<T> dx,
+                                            Global<float> partials, Shared<float> scratch) {
+  constexpr int kPack = 16 / sizeof(T);
+  const std::int64_t begin = block_x() * p.row_block;
+  const std::int64_t end = begin + p.row_block < p.rows ? begin + p.row_block : p.rows;
+  Pack<W, kPack> weight[1];
+  load_held<W, kPack, 1>(w, true, p.cols, weight);
+  float dw[kPack] = {};
+  RmsNormRow<T, 1> row[2], next[2];
+  MIXTAPE_UNROLL
+  for (int j = 0; j < 2; ++j) next[j].load(x, dy, rstd, begin + j, end, p.cols);
+  int turn = 0;
+  for (std::int64_t first = begin; first < end; first += 2, turn ^= 2 * kLanes) {
+    float dot[2] = {};
+    MIXTAPE_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      row[j] = next[j];
+      next[j].load(x, dy, rstd, first + 2 + j, end, p.cols);
+      MIXTAPE_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const float a = to_f32(row[j].x[0].v[i]), d = to_f32(row[j].dy[0].v[i]);
+        dot[j] = fma_f32(d * to_f32(weight[0].v[i]), a, dot[j]);
+        dw[i] = fma_f32(d, a * row[j].rstd, dw[i]);
+      }
+      dot[j] = lane_sum(dot[j]);
+      if (lane() == 0) scratch[turn + j * kLanes + warp()] = dot[j];
+    }
+    barrier();
+    MIXTAPE_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      const bool has = lane() < block_threads() / kLanes;
+      const float sum = lane_sum(has ? static_cast<float>(scratch[turn + j * kLanes + lane()]) : 0.0f);
+      const float slope = sum * row[j].rstd / static_cast<float>(p.cols) * row[j].rstd;
+      if (p.wants_dx != 0 && first + j < end)
+        put_dx<T, W, 1, kPack>(p, row[j], w, slope, dx + (first + j) * p.cols);
+    }
+  }
+  if (p.wants_dw != 0) put_partial_dw<1, kPack>(p, dw, partials + block_x() * p.cols, scratch);
+}
+
 // Any row, read twice; the share of dw grows in memory.
 template <class T, class W>
 MIXTAPE_DEVICE void rms_norm_backward_any(const RmsNormParams& p, Global<const T> x, Global<const W> w,
@@ -226,6 +333,10 @@ MIXTAPE_DEVICE void rms_norm_backward_any(const RmsNormParams& p, Global<const T
     MIXTAPE_SHARED(float, rows, 256 * 16 / sizeof(T));                                  \
     rms_norm_backward_held<T, W, 1>(p, x, w, rstd, dy, dx, partials, scratch, rows);    \
   }                                                                                     \
+  BACKWARD_KERNEL(NAME##_pairs, 1024, T, W) {                                           \
+    MIXTAPE_SHARED(float, scratch, 128);                                                \
+    rms_norm_backward_pairs<T, W>(p, x, w, rstd, dy, dx, partials, scratch);            \
+  }                                                                                     \
   BACKWARD_KERNEL(NAME##_held4, 512, T, W) {                                            \
     MIXTAPE_SHARED(float, scratch, 32);                                                 \
     rms_norm_backward_held<T, W, 4>(p, x, w, rstd, dy, dx, partials, scratch, scratch); \
@@ -237,6 +348,8 @@ MIXTAPE_DEVICE void rms_norm_backward_any(const RmsNormParams& p, Global<const T
 BACKWARD(f32, f32, f32)
 BACKWARD(bf16, bf16, bf16)
 BACKWARD(bf16_w_f32, bf16, f32)
+BACKWARD(f16, f16, f16)
+BACKWARD(f16_w_f32, f16, f32)
 
 #define WEIGHT(T)                                                                                   \
   MIXTAPE_KERNEL(rms_norm_backward_weight_##T, 256, PartialsParams p, Global<const float> partials, \
