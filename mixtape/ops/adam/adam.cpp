@@ -9,8 +9,7 @@ namespace mixtape {
 namespace {
 
 void check_parameter(const char* op, const std::string& argument, const Buffer& b) {
-  require(b && (b.dtype() == DType::f32 || b.dtype() == DType::bf16), op, ": ", argument, " is ", b,
-          ", expected f32 or bf16");
+  require(b && is_value(b.dtype()), op, ": ", argument, " is ", b, ", expected f32, bf16 or f16");
 }
 
 void check_tensor(std::size_t i, const AdamTensor& t) {

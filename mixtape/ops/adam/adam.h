@@ -1,12 +1,14 @@
 // One step of Adam with decoupled weight decay, in place, over many tensors in one launch.
 //   g' = grad_scale * g     m = beta1*m + (1-beta1)*g'     v = beta2*v + (1-beta2)*g'^2
 //   p = p*(1 - lr*weight_decay) - lr*unit * (m / (1-beta1^step)) / (sqrt(v / (1-beta2^step)) + eps)
-// Shapes: p, g, m, v of a tensor alike; p and g f32 or bf16 each, m and v f32. Tensors may be empty.
-// Computed in f32, p rounded once. A bf16 p loses steps smaller than half its last bit: train f32 masters.
+// Shapes: p, g, m, v of a tensor alike; p and g f32, bf16 or f16 each, m and v f32. Tensors may be empty.
+// Computed in f32, p rounded once. A 16-bit p loses steps smaller than half its last bit: train f32 masters.
+// Saved for backward: nothing, there is no backward.
 // Deterministic. A NaN in g goes to p, m and v.
 // Accuracy of one step: v 3 units; m 2 units of its larger term; p 3 units, and 12 units of f32 of the step
-// it would take with the larger term of m alone. There is no backward. Errors: invalid_argument for dtypes,
-// shapes or devices that disagree, buffers that share memory, options out of range.
+// it would take with the larger term of m alone.
+// Errors: invalid_argument for dtypes, shapes or devices that disagree, buffers that share memory, options
+// out of range.
 #pragma once
 
 #include <vector>
@@ -32,8 +34,8 @@ struct AdamOptions {
 
 void adam_step(CommandEncoder& encoder, const std::vector<AdamTensor>& tensors, const AdamOptions& options);
 
-// out f32 [1] = sum of the squares of all elements, f32 or bf16. Summed in f32 within blocks whose size is
-// fixed, in f64 across them; accuracy 600 * 2^-24 relative. For clipping by the global norm. 0 for no
+// out f32 [1] = sum of the squares of all elements, f32, bf16 or f16. Summed in f32 within blocks whose size
+// is fixed, in f64 across them; accuracy 600 * 2^-24 relative. For clipping by the global norm. 0 for no
 // tensors.
 void sum_of_squares(CommandEncoder& encoder, const std::vector<Buffer>& tensors, const Buffer& out);
 

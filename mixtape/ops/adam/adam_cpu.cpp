@@ -54,6 +54,14 @@ void update(P* p, const G* g, float* m, float* v, std::size_t n, const AdamParam
   }
 }
 
+// Calls work(T()) with the type of `dtype`.
+template <class Work>
+auto with_type(DType dtype, Work work) {
+  if (dtype == DType::bf16) return work(bf16());
+  if (dtype == DType::f16) return work(f16());
+  return work(0.0f);
+}
+
 template <class P, class G>
 void update_block(const HostCall& call, const Block& b) {
   const float unit = call.read<float>(call.reads.size() - 1)[b.tensor];
@@ -63,10 +71,9 @@ void update_block(const HostCall& call, const Block& b) {
 }
 
 void update_block(const HostCall& call, const Block& b) {
-  const bool p_is_f32 = call.writes[3 * b.tensor].dtype() == DType::f32;
-  const bool g_is_f32 = call.reads[b.tensor].dtype() == DType::f32;
-  if (p_is_f32) return g_is_f32 ? update_block<float, float>(call, b) : update_block<float, bf16>(call, b);
-  return g_is_f32 ? update_block<bf16, float>(call, b) : update_block<bf16, bf16>(call, b);
+  with_type(call.writes[3 * b.tensor].dtype(), [&](auto p) {
+    with_type(call.reads[b.tensor].dtype(), [&](auto g) { update_block<decltype(p), decltype(g)>(call, b); });
+  });
 }
 
 template <class T>
@@ -90,8 +97,7 @@ float squares(const T* x, std::size_t n) {
 }
 
 float squares(const Buffer& x, const Block& b) {
-  if (x.dtype() == DType::f32) return squares(x.host_data<float>() + b.begin, b.size);
-  return squares(x.host_data<bf16>() + b.begin, b.size);
+  return with_type(x.dtype(), [&](auto t) { return squares(x.host_data<decltype(t)>() + b.begin, b.size); });
 }
 
 }  // namespace

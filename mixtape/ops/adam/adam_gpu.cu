@@ -45,10 +45,11 @@ MIXTAPE_DEVICE void adam_step(const AdamTensorParams& a, Global<const float> uni
                  Global<P> p, Global<float> m, Global<float> v) {                                            \
     adam_step<P, G>(a, units, g, p, m, v);                                                                   \
   }
-ADAM(f32, f32)
-ADAM(f32, bf16)
-ADAM(bf16, f32)
-ADAM(bf16, bf16)
+#define ADAMS(P) \
+  ADAM(P, f32)   \
+  ADAM(P, bf16)  \
+  ADAM(P, f16)
+MIXTAPE_VALUE_KERNELS(ADAMS)
 
 // A block of kAdamBlock elements per block: four packs of each thread are under way at a time.
 template <class T, int N>
