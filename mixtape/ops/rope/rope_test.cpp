@@ -2,79 +2,20 @@
 
 #include <cmath>
 
-#include "mixtape/ops/rope/rope_oracle.h"
+#include "mixtape/ops/rope/rope_check.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
 
-using testing::Doubles;
 using testing::HostTensor;
-using testing::OpCheck;
-
-HostTensor frequencies(std::int64_t pairs) {
-  Doubles values;
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    values.push_back(std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(pairs)));
-  }
-  return testing::make_tensor(DType::f32, {pairs}, values);
-}
-
-struct RopeCase {
-  DType dtype;
-  Shape shape;  // [B, S, H, head_dim]
-  std::int64_t pairs;
-  RopeOptions options;
-  std::int64_t max_position = 100;
-  bool shares_positions = false;
-};
-
-OpCheck rope_check(const Device& device, const RopeCase& c) {
-  const std::int64_t batch = c.shape[0], length = c.shape[1], heads = c.shape[2], head_dim = c.shape[3];
-  const HostTensor inv_freq = frequencies(c.pairs);
-  const Shape position_shape = c.shares_positions ? Shape{length} : Shape{batch, length};
-  const HostTensor positions = testing::random_indices(position_shape, 5, c.max_position + 1);
-  Doubles each;
-  for (std::int64_t b = 0; b < batch; ++b) {
-    for (std::int64_t s = 0; s < length; ++s) {
-      each.push_back(positions.values[c.shares_positions ? s : b * length + s]);
-    }
-  }
-  const bool is_interleaved = c.options.pairs == RopePairs::interleaved;
-  const auto rotate = [=](const auto& x, double sign) {
-    return oracle::rope(x, heads, head_dim, each, inv_freq.values, is_interleaved, double{c.options.factor},
-                        sign);
-  };
-  OpCheck check;
-  check.name = str("rope ", c.dtype, c.shape, " d ", 2 * c.pairs, is_interleaved ? " interleaved" : "");
-  check.inputs = {testing::random_tensor(c.dtype, c.shape, 1)};
-  check.op = [device_positions = upload(device, positions), table = upload(device, inv_freq),
-              options = c.options](const std::vector<Var>& v) {
-    return rope(v[0], device_positions, table, options);
-  };
-  check.forward = [=](const auto& x) { return rotate(x[0], 1.0); };
-  check.complex_forward = [=](const auto& x) { return rotate(x[0], 1.0); };
-  check.backward = [=](const auto&, const Doubles& dy) -> std::vector<Doubles> { return {rotate(dy, -1.0)}; };
-  check.forward_bound = {0.5, 3.0 * 0x1p-24 * c.options.factor * 10.0};
-  check.backward_bound = check.forward_bound;
-  check.prove_oracle = c.shape.numel() <= 600;
-  return check;
-}
 
 constexpr RopeOptions kHalfSplit{RopePairs::half_split, 1.0f};
 constexpr RopeOptions kInterleaved{RopePairs::interleaved, 1.25f};
 
 TEST(Rope, E3_MatchesOracleFullAndPartial) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      for (const RopeOptions options : {kHalfSplit, kInterleaved}) {
-        check_op(device, rope_check(device, {dtype, {2, 3, 2, 8}, 4, options}));
-        check_op(device, rope_check(device, {dtype, {2, 3, 1, 9}, 1, options}));
-        check_op(device, rope_check(device, {dtype, {1, 5, 3, 64}, 32, options}));
-        check_op(device, rope_check(device, {dtype, {2, 2, 3, 70}, 17, options, 100, true}));
-        check_op(device, rope_check(device, {dtype, {3, 4, 2, 128}, 32, options, 1}));
-      }
-    }
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, rope_checks(device, dtype));
   }
 }
 
@@ -93,7 +34,7 @@ std::vector<float> turn(const Device& device, const Shape& shape, const std::vec
                         bool back = false) {
   CommandEncoder encoder(device);
   const Buffer p = Buffer::from(device, {shape[0], shape[1]}, positions);
-  const Buffer table = upload(device, frequencies(pairs));
+  const Buffer table = upload(device, rope_frequencies(pairs));
   const Buffer b = Buffer::from(device, shape, x);
   if (back) rope_backward(encoder, p, table, options, b, b);
   if (!back) rope_forward(encoder, b, p, table, options, b);
@@ -108,7 +49,7 @@ TEST(Rope, AnglesAreAsGoodAsPromised) {
   for (std::int64_t i = 0; i < length * 2 * pairs; ++i) x.push_back(i % (2 * pairs) < pairs ? 1.0f : 0.0f);
   std::vector<std::uint32_t> positions;
   for (std::uint32_t s = 0; s < length; ++s) positions.push_back(s < 150 ? s : 900007u * (s - 149));
-  const HostTensor table = frequencies(pairs);
+  const HostTensor table = rope_frequencies(pairs);
   for (const Device& device : testing::test_devices()) {
     const std::vector<float> y = turn(device, {1, length, 1, 2 * pairs}, x, positions, pairs, kHalfSplit);
     double worst = 0.0;
@@ -165,7 +106,7 @@ TEST(Rope, EmptyBatch) {
   for (const Device& device : testing::test_devices()) {
     Tape tape(device);
     const Var x = tape.parameter(device.alloc(DType::f32, {0, 4, 2, 8}));
-    const Var y = rope(x, device.alloc(DType::u32, {4}), upload(device, frequencies(4)));
+    const Var y = rope(x, device.alloc(DType::u32, {4}), upload(device, rope_frequencies(4)));
     tape.backward(y, y.value());
     EXPECT_EQ(x.grad().shape(), x.shape());
   }
