@@ -3,6 +3,7 @@
 
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/core/bf16.h"
+#include "mixtape/core/f16.h"
 #include "mixtape/ops/layout/layout_params.h"
 #include "mixtape/runtime/kernel_registry.h"
 
@@ -137,13 +138,16 @@ MIXTAPE_HOST_KERNEL("layout_runs_2_bytes", runs<Move<std::uint16_t>>);
 MIXTAPE_HOST_KERNEL("layout_runs_4_bytes", runs<Move<std::uint32_t>>);
 MIXTAPE_HOST_KERNEL("layout_runs_add_f32", runs<Add<float>>);
 MIXTAPE_HOST_KERNEL("layout_runs_add_bf16", runs<Add<bf16>>);
+MIXTAPE_HOST_KERNEL("layout_runs_add_f16", runs<Add<f16>>);
 MIXTAPE_HOST_KERNEL("permute_1_bytes", permute<Move<std::uint8_t>>);
 MIXTAPE_HOST_KERNEL("permute_2_bytes", permute<Move<std::uint16_t>>);
 MIXTAPE_HOST_KERNEL("permute_4_bytes", permute<Move<std::uint32_t>>);
 MIXTAPE_HOST_KERNEL("permute_add_f32", permute<Add<float>>);
 MIXTAPE_HOST_KERNEL("permute_add_bf16", permute<Add<bf16>>);
+MIXTAPE_HOST_KERNEL("permute_add_f16", permute<Add<f16>>);
 MIXTAPE_HOST_KERNEL("repeat_backward_f32", repeat_backward<float>);
 MIXTAPE_HOST_KERNEL("repeat_backward_bf16", repeat_backward<bf16>);
+MIXTAPE_HOST_KERNEL("repeat_backward_f16", repeat_backward<f16>);
 
 }  // namespace
 }  // namespace mixtape

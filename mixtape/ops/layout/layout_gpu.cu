@@ -133,13 +133,16 @@ UNITS(4_bytes, std::uint32_t, 1, MoveUnits)
 UNITS(16_bytes, std::uint32_t, 4, MoveUnits)
 UNITS(add_f32, f32, 1, AddUnits)
 UNITS(add_bf16, bf16, 1, AddUnits)
+UNITS(add_f16, f16, 1, AddUnits)
 UNITS(add_f32_packs, f32, 4, AddUnits)
 UNITS(add_bf16_packs, bf16, 8, AddUnits)
+UNITS(add_f16_packs, f16, 8, AddUnits)
 TURN(1_bytes, std::uint8_t, MoveUnits)
 TURN(2_bytes, std::uint16_t, MoveUnits)
 TURN(4_bytes, std::uint32_t, MoveUnits)
 TURN(add_f32, f32, AddUnits)
 TURN(add_bf16, bf16, AddUnits)
+TURN(add_f16, f16, AddUnits)
 
 // dx[r, c] (+)= sum over t of dy[r, t, c], N columns per thread.
 template <class T, int N>
