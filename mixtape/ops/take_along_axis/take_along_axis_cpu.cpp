@@ -3,6 +3,7 @@
 
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/core/bf16.h"
+#include "mixtape/core/f16.h"
 #include "mixtape/ops/take_along_axis/take_along_axis_params.h"
 #include "mixtape/runtime/kernel_registry.h"
 
@@ -71,8 +72,10 @@ void backward(const HostCall& call) {
 
 MIXTAPE_HOST_KERNEL("take_along_axis_forward_f32", forward<float>);
 MIXTAPE_HOST_KERNEL("take_along_axis_forward_bf16", forward<bf16>);
+MIXTAPE_HOST_KERNEL("take_along_axis_forward_f16", forward<f16>);
 MIXTAPE_HOST_KERNEL("take_along_axis_backward_f32", backward<float>);
 MIXTAPE_HOST_KERNEL("take_along_axis_backward_bf16", backward<bf16>);
+MIXTAPE_HOST_KERNEL("take_along_axis_backward_f16", backward<f16>);
 
 }  // namespace
 }  // namespace mixtape

@@ -3,46 +3,18 @@
 #include <climits>
 #include <cmath>
 
-#include "mixtape/ops/take_along_axis/take_along_axis_oracle.h"
+#include "mixtape/ops/take_along_axis/take_along_axis_check.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
 
-using testing::Doubles;
-using testing::OpCheck;
 using Ids = std::vector<std::uint32_t>;
 using Floats = std::vector<float>;
 
-OpCheck take_check(DType dtype, DType index, std::int64_t rows, std::int64_t cols, std::int64_t k) {
-  OpCheck check;
-  check.name = str("take_along_axis ", dtype, " ", index, " ", rows, "x", cols, " k ", k);
-  check.inputs = {testing::random_tensor(dtype, {rows, cols}, 1),
-                  testing::random_indices({rows, k}, 2, cols, index)};
-  check.op = [](const std::vector<Var>& v) { return take_along_axis(v[0], v[1]); };
-  check.forward = [=](const auto& v) { return oracle::take_along_axis(v[0], v[1], cols, k); };
-  check.complex_forward = [=, ids = check.inputs[1].values](const auto& v) {
-    return oracle::take_along_axis(v[0], ids, cols, k);
-  };
-  check.backward = [=](const auto& v, const Doubles& dy) -> std::vector<Doubles> {
-    return {oracle::take_along_axis_backward(v[1], dy, cols, k), {}};
-  };
-  check.forward_bound = {0.0, 0.0};
-  check.backward_bound = {0.51, static_cast<double>(k) * 0x1p-24 * 4.0};  // up to k terms below 4
-  check.prove_oracle = rows * cols <= 600;
-  return check;
-}
-
 TEST(TakeAlongAxis, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      for (const DType index : {DType::u32, DType::i32}) {
-        check_op(device, take_check(dtype, index, 1, 1, 1));
-        check_op(device, take_check(dtype, index, 5, 7, 3));
-        check_op(device, take_check(dtype, index, 3, 33, 33));
-        check_op(device, take_check(dtype, index, 20, 5000, 8));
-      }
-    }
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, take_along_axis_checks(device, dtype));
   }
 }
 
@@ -180,6 +152,19 @@ TEST(TakeAlongAxis, RepeatsAreSummedInF32) {
   }
 }
 
+// 60000 twice is no f16, 60000 twice and -60000 once is.
+TEST(TakeAlongAxis, F16RepeatsDoNotOverflowOnTheWay) {
+  for (const Device& device : testing::test_devices()) {
+    CommandEncoder encoder(device);
+    const std::vector<f16> dy = {f16(60000.0f), f16(60000.0f), f16(-60000.0f)};
+    const Buffer dx = device.alloc(DType::f16, {1, 3});
+    take_along_axis_backward(encoder, Buffer::from(device, {1, 3}, Ids{1, 1, 1}),
+                             Buffer::from(device, {1, 3}, dy), dx);
+    encoder.commit_and_wait();
+    EXPECT_EQ(static_cast<float>(dx.to_vector<f16>()[1]), 60000.0f);
+  }
+}
+
 TEST(TakeAlongAxis, NanGradientArrives) {
   for (const Device& device : testing::test_devices()) {
     const Buffer index = Buffer::from(device, {1, 1}, Ids{1});
@@ -218,7 +203,7 @@ TEST(TakeAlongAxis, SameBytesAsTheCpu) {
     std::int64_t rows, cols, k;
   };
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       for (const Size s : {Size{40, 128, 8}, Size{20, 33, 32}, Size{5, 5001, 20}, Size{5, 200, 131},
                            Size{3, 5000, 1024}, Size{3, 1500, 1205}, Size{3, 2500, 2500}}) {
         for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
