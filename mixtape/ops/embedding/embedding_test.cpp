@@ -5,43 +5,18 @@
 #include <limits>
 #include <map>
 
+#include "mixtape/ops/embedding/embedding_check.h"
 #include "mixtape/ops/embedding/embedding_oracle.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
 
-using testing::Doubles;
 using testing::HostTensor;
-using testing::OpCheck;
-
-OpCheck embedding_check(const Device& device, DType dtype, std::int64_t rows, std::int64_t hidden,
-                        const HostTensor& ids) {
-  OpCheck check;
-  check.name = str("embedding ", dtype, " ", rows, "x", hidden, " ids ", ids.dtype, ids.shape);
-  check.inputs = {testing::random_tensor(dtype, {rows, hidden}, 1)};
-  check.op = [b = upload(device, ids)](const std::vector<Var>& v) { return embedding(v[0], b); };
-  check.forward = [=](const auto& x) { return oracle::embedding(x[0], ids.values, hidden); };
-  check.complex_forward = [=](const auto& x) { return oracle::embedding(x[0], ids.values, hidden); };
-  check.backward = [=](const auto&, const Doubles& dy) -> std::vector<Doubles> {
-    return {oracle::embedding_backward(ids.values, dy, rows, hidden)};
-  };
-  const auto n = static_cast<double>(ids.values.size());
-  check.forward_bound = {0.0, 0.0};
-  check.backward_bound = {0.5, n * (std::min(n, 128.0) + n / 128) * 0x1p-24};
-  check.prove_oracle = rows * hidden <= 200;
-  return check;
-}
 
 TEST(Embedding, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      for (const std::int64_t hidden : {1, 3, 16, 17, 33}) {
-        check_op(device, embedding_check(device, dtype, 5, hidden, testing::random_indices({2, 4}, 3, 5)));
-      }
-      check_op(device, embedding_check(device, dtype, 7, 20, testing::random_indices({6}, 3, 7, DType::i32)));
-      check_op(device, embedding_check(device, dtype, 1, 300, testing::random_indices({700}, 3, 1)));
-    }
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, embedding_checks(device, dtype));
   }
 }
 
@@ -102,6 +77,7 @@ TEST(Embedding, SumsInTheDocumentedOrder) {
     for (const Ids kind : {Ids::uniform, Ids::zipf, Ids::one}) {
       expect_documented_order<float>(device, kind, 50, 33, 3000);
       expect_documented_order<bf16>(device, kind, 50, 33, 3000);
+      expect_documented_order<f16>(device, kind, 50, 33, 3000);
       expect_documented_order<float>(device, kind, 1000, 300, 200);
     }
     expect_documented_order<float>(device, Ids::one, 4, 270, 1025);
@@ -135,7 +111,7 @@ TEST(Embedding, SameBytesAsTheCpu) {
     std::int64_t rows, hidden, count;
   };
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       for (const Ids kind : {Ids::uniform, Ids::zipf, Ids::one}) {
         for (const Size s : {Size{70, 40, 2500}, Size{70, 41, 300}, Size{9, 1100, 700}}) {
           for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
