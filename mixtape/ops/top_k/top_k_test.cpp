@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "mixtape/ops/top_k/top_k_check.h"
 #include "mixtape/ops/top_k/top_k_oracle.h"
 #include "mixtape/testing/check_op.h"
 
@@ -14,34 +15,10 @@ namespace {
 using testing::Doubles;
 using ::testing::ElementsAre;
 using testing::HostTensor;
-using testing::OpCheck;
-
-OpCheck top_k_check(DType dtype, const Shape& shape, std::int64_t k) {
-  const std::int64_t cols = shape.cols();
-  OpCheck check;
-  check.name = str("top_k ", dtype, shape, " k ", k);
-  check.inputs = {testing::random_tensor(dtype, shape, 1)};
-  check.op = [k](const std::vector<Var>& v) { return top_k(v[0], k).values; };
-  check.forward = [=](const auto& x) { return oracle::top_k(x[0], cols, k); };
-  check.complex_forward = [=](const auto& x) { return oracle::top_k(x[0], cols, k); };
-  check.backward = [=](const auto& x, const Doubles& dy) -> std::vector<Doubles> {
-    return {oracle::top_k_backward(x[0], dy, cols, k)};
-  };
-  check.forward_bound = {0.0, 0.0};
-  check.backward_bound = {0.0, 0.0};
-  check.prove_oracle = shape.numel() <= 300;
-  return check;
-}
 
 TEST(TopK, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      for (const std::int64_t cols : {1, 2, 15, 16, 17, 33, 128}) {
-        for (const std::int64_t k : {1, 2, 8, 16, 17, 128}) {
-          if (k <= cols) check_op(device, top_k_check(dtype, {2, 2, cols}, k));
-        }
-      }
-    }
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, top_k_checks(device, dtype));
   }
 }
 
@@ -105,6 +82,21 @@ TEST(TopK, ExtremesSubnormalsAndNan) {
   }
 }
 
+TEST(TopK, ExtremesOfF16) {
+  for (const Device& device : testing::test_devices()) {
+    const std::vector<f16> x = {f16(-HUGE_VALF), f16(0x1p-24f), f16(-0.0f), f16(0.0f),
+                                f16(-0x1p-24f),  f16(65504.0f), f16(NAN),   f16(HUGE_VALF)};
+    CommandEncoder encoder(device);
+    const Buffer values = device.alloc(DType::f16, {1, 8}), indices = device.alloc(DType::u32, {1, 8});
+    top_k_forward(encoder, Buffer::from(device, {1, 8}, x), values, indices);
+    encoder.commit_and_wait();
+    const auto places = indices.to_vector<std::uint32_t>();
+    EXPECT_THAT(places, ElementsAre(6, 7, 5, 1, 2, 3, 4, 0));
+    const auto found = values.to_vector<f16>();
+    for (std::size_t j = 0; j < 8; ++j) EXPECT_EQ(found[j].bits, x[places[j]].bits);
+  }
+}
+
 TEST(TopK, G3_EveryExpertOrTooMany) {
   for (const Device& device : testing::test_devices()) {
     const HostTensor x = testing::random_tensor(DType::f32, {5, 8}, 3);
@@ -164,7 +156,7 @@ TEST(TopK, SameBytesAsTheCpu) {
     std::int64_t rows, cols, k;
   };
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : testing::kValueDtypes) {
       for (const Size s : {Size{20, 128, 8}, Size{9, 60, 6}, Size{5, 512, 32}, Size{5, 300, 33},
                            Size{3, 4100, 8}, Size{3, 5003, 700}, Size{3, 6000, 2500}}) {
         for (const std::int64_t digits : {0, 3}) {
