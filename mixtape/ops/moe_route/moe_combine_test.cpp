@@ -1,17 +1,16 @@
 #include <gmock/gmock.h>
 
 #include "mixtape/ops/moe_route/moe_route.h"
+#include "mixtape/ops/moe_route/moe_route_check.h"
 #include "mixtape/ops/moe_route/moe_route_oracle.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
 
-using testing::Doubles;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::HostTensor;
-using testing::OpCheck;
 
 constexpr auto kInvalid = ErrorCode::invalid_argument;
 
@@ -81,37 +80,23 @@ TEST(MoePlan, RefusesBadArguments) {
   MIXTAPE_EXPECT_ERROR(moe_plan(encoder, device.alloc(DType::u32, {4, 2}), 0), kInvalid, "n_experts is 0");
 }
 
-OpCheck combine_check(const Device& device, DType dtype, std::int64_t tokens, std::int64_t k,
-                      std::int64_t cols) {
-  const HostTensor experts = testing::random_indices({tokens, k}, 7, 4);
-  const std::vector<std::int64_t> inverse = oracle::moe_inverse(integers(experts), 4);
-  OpCheck check;
-  check.name = str("moe_combine ", dtype, " ", tokens, "x", k, "x", cols);
-  check.inputs = {testing::random_tensor(dtype, {tokens * k, cols}, 1),
-                  testing::random_tensor(DType::f32, {tokens, k}, 2)};
-  check.op = [indices = upload(device, experts)](const std::vector<Var>& v) {
-    return moe_combine(v[0], v[1], moe_plan(v[0].tape().encoder(), indices, 4));
-  };
-  check.forward = [=](const auto& v) { return oracle::moe_combine(v[0], v[1], inverse, k); };
-  check.complex_forward = [=](const auto& v) { return oracle::moe_combine(v[0], v[1], inverse, k); };
-  check.backward = [=](const auto& v, const Doubles& dy) {
-    return oracle::moe_combine_backward(v[0], v[1], inverse, k, dy);
-  };
-  const auto d = static_cast<double>(cols);
-  check.forward_bound = {0.5, static_cast<double>(k * k) * 0x1p-24 * 4.0};
-  check.backward_bound = {1.0, (4.0 + d / 32) * 0x1p-24 * d};  // |x*dy| is 0.64 on average
-  check.prove_oracle = tokens * k * cols <= 400;
-  return check;
-}
-
 TEST(MoeCombine, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      check_op(device, combine_check(device, dtype, 7, 1, 5));
-      check_op(device, combine_check(device, dtype, 3, 2, 16));
-      check_op(device, combine_check(device, dtype, 5, 3, 17));
-      check_op(device, combine_check(device, dtype, 90, 8, 130));
-    }
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, moe_combine_checks(device, dtype));
+  }
+}
+
+// Terms of 90000 are no f16, their sum is.
+TEST(MoeCombine, F16SumsDoNotOverflowOnTheWay) {
+  for (const Device& device : testing::test_devices()) {
+    CommandEncoder encoder(device);
+    const std::vector<f16> x = {f16(60000.0f), f16(60000.0f), f16(-60000.0f)};
+    const Buffer y = device.alloc(DType::f16, {1, 1});
+    moe_combine_forward(encoder, Buffer::from(device, {3, 1}, x),
+                        Buffer::from(device, {1, 3}, std::vector<float>{1.5f, 0.5f, 1.0f}),
+                        Buffer::from(device, {3}, std::vector<std::uint32_t>{0, 1, 2}), y);
+    encoder.commit_and_wait();
+    EXPECT_EQ(static_cast<float>(y.to_vector<f16>()[0]), 60000.0f);
   }
 }
 
