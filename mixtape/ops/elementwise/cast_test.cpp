@@ -3,33 +3,15 @@
 #include <bit>
 #include <cmath>
 
+#include "mixtape/ops/elementwise/cast_check.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
 
-using testing::Doubles;
-
-testing::OpCheck cast_check(DType from, DType to) {
-  testing::OpCheck check;
-  check.name = str("cast ", from, " ", to);
-  check.inputs = {testing::random_tensor(from, {3, 37}, 4)};
-  check.op = [to](const std::vector<Var>& v) { return cast(v[0], to); };
-  check.forward = [](const auto& v) { return v[0]; };
-  check.complex_forward = [](const auto& v) { return v[0]; };
-  check.backward = [](const auto&, const Doubles& dy) -> std::vector<Doubles> { return {dy}; };
-  check.forward_bound = {to == DType::f32 ? 0.0 : 0.5, 0.0};
-  check.backward_bound = {from == DType::f32 ? 0.0 : 0.5, 0.0};
-  return check;
-}
-
 TEST(Cast, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType from : testing::kValueDtypes) {
-      for (const DType to : testing::kValueDtypes) {
-        if (from != to) check_op(device, cast_check(from, to));
-      }
-    }
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, cast_checks(device, dtype));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mixtape/ops/elementwise/elementwise_check.h"
 #include "mixtape/ops/elementwise/elementwise_oracle.h"
 #include "mixtape/testing/check_op.h"
 
@@ -10,136 +11,15 @@ namespace mixtape {
 namespace {
 
 using testing::Bound;
-using testing::Doubles;
 using testing::HostTensor;
 using testing::OpCheck;
 
 constexpr float kInf = HUGE_VALF;
 
-Var call(Unary op, const Var& x, float factor) {
-  switch (op) {
-    case Unary::scale:
-      return scale(x, factor);
-    case Unary::exp:
-      return exp(x);
-    case Unary::log:
-      return log(x);
-    case Unary::sqrt:
-      return sqrt(x);
-    case Unary::rsqrt:
-      return rsqrt(x);
-    case Unary::sigmoid:
-      return sigmoid(x);
-    case Unary::tanh:
-      return tanh(x);
-    case Unary::gelu:
-      return gelu(x);
-    case Unary::silu:
-      return silu(x);
-    case Unary::softcap:
-      return softcap(x, factor);
-  }
-  return x;
-}
-
-Var call(Binary op, const Var& a, const Var& b) {
-  switch (op) {
-    case Binary::add:
-      return a + b;
-    case Binary::sub:
-      return a - b;
-    case Binary::mul:
-      return a * b;
-    case Binary::div:
-      return a / b;
-  }
-  return a;
-}
-
-#define ENTRY(name) Unary::name,
-constexpr Unary kUnaries[] = {MIXTAPE_UNARY_OPS(ENTRY)};
-#undef ENTRY
-#define ENTRY(name) Binary::name,
-constexpr Binary kBinaries[] = {MIXTAPE_BINARY_OPS(ENTRY)};
-#undef ENTRY
-
-double largest(const Doubles& values) {
-  double most = 0.0;
-  for (const double v : values) most = std::max(most, std::abs(v));
-  return most;
-}
-
-// The contract's bounds; max_x is the largest |x|.
-Bound forward_bound(Unary op, double max_x) {
-  const double u = oracle::kGeluFactor * (max_x + 0.044715 * max_x * max_x * max_x);
-  switch (op) {
-    case Unary::scale:
-    case Unary::sqrt:
-      return {0.5, 0.0};
-    case Unary::rsqrt:
-      return {1.0, 0.0};
-    case Unary::exp:
-      return {2.0, 0.0};
-    case Unary::log:
-      return {2.0, 0.0};
-    case Unary::sigmoid:
-      return {2.1, 0.0};
-    case Unary::silu:
-      return {3.0, 0.0};
-    case Unary::tanh:
-    case Unary::softcap:
-      return {4.0, 0.0};
-    case Unary::gelu:
-      return {4.0 + 8.0 * u, 0.0};
-  }
-  return {};
-}
-
-Bound backward_bound(Unary op, DType dtype, double max_x) {
-  const bool cancels = op == Unary::sigmoid || op == Unary::tanh || op == Unary::softcap ||
-                       op == Unary::silu || op == Unary::gelu;
-  const double units = op == Unary::gelu ? forward_bound(op, max_x).units : 4.0;
-  return {units, cancels ? 2.0 * epsilon(dtype) * 4.0 : 0.0};  // |dy| < 4
-}
-
-HostTensor positive(HostTensor x) {
-  for (double& v : x.values) v = std::abs(v) + 0.25;
-  return testing::make_tensor(x.dtype, x.shape, x.values);
-}
-
-OpCheck unary_check(Unary op, DType dtype, const Shape& shape) {
-  const float factor = 1.75f;
-  const bool wants_positive = op == Unary::log || op == Unary::sqrt || op == Unary::rsqrt;
-  HostTensor x = testing::random_tensor(dtype, shape, 5, 1.5);
-  if (wants_positive) x = positive(x);
-  OpCheck check;
-  check.name = str(name(op), " ", dtype, shape);
-  check.inputs = {x};
-  check.op = [=](const std::vector<Var>& v) { return call(op, v[0], factor); };
-  const auto each = [=](const auto& values) {
-    auto y = values;
-    for (auto& v : y) v = oracle::unary_value(op, v, factor);
-    return y;
-  };
-  check.forward = [=](const auto& v) { return each(v[0]); };
-  check.complex_forward = [=](const auto& v) { return each(v[0]); };
-  check.backward = [=](const auto& v, const Doubles& dy) -> std::vector<Doubles> {
-    Doubles dx = dy;
-    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] *= oracle::unary_slope(op, v[0][i], factor);
-    return {dx};
-  };
-  check.forward_bound = forward_bound(op, largest(x.values));
-  check.backward_bound = backward_bound(op, dtype, largest(x.values));
-  return check;
-}
-
 TEST(Elementwise, UnaryMatchesOracle) {
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : testing::kValueDtypes) {
-      for (const Unary op : kUnaries) {
-        for (const Shape& shape : {Shape{1}, Shape{2, 3, 33}})
-          check_op(device, unary_check(op, dtype, shape));
-      }
+      for (const Unary op : kUnaries) check_ops(device, unary_checks(op, dtype));
     }
   }
 }
@@ -167,35 +47,10 @@ TEST(Elementwise, NegIsScaleByMinusOne) {
   }
 }
 
-OpCheck binary_check(Binary op, DType dtype, const Shape& a, const Shape& b, std::uint64_t seed = 9) {
-  OpCheck check;
-  check.name = str(name(op), " ", dtype, a, " ", b);
-  check.inputs = {testing::random_tensor(dtype, a, seed), testing::random_tensor(dtype, b, seed + 1)};
-  if (op == Binary::div) check.inputs[1] = positive(check.inputs[1]);
-  check.op = [=](const std::vector<Var>& v) { return call(op, v[0], v[1]); };
-  check.forward = [=](const auto& v) { return oracle::binary(op, v[0], v[1]); };
-  check.complex_forward = [=](const auto& v) { return oracle::binary(op, v[0], v[1]); };
-  check.backward = [=](const auto& v, const Doubles& dy) {
-    return oracle::binary_backward(op, v[0], v[1], dy);
-  };
-  check.forward_bound = {0.5 + (dtype == DType::f32 ? 0.0 : 0.01), 0.0};
-  // A broadcast side sums `repeats` terms of at most 4 * 4 / 0.25^2, mostly far less.
-  const double repeats = static_cast<double>(std::max(a.numel(), b.numel()) / std::min(a.numel(), b.numel()));
-  const double terms = repeats == 1.0 ? 0.0 : 256.0 * repeats;
-  check.backward_bound = {4.0, (64.0 + repeats / 64.0) * 0x1p-24 * terms};
-  check.prove_oracle = a.numel() + b.numel() <= 600;
-  return check;
-}
-
 TEST(Elementwise, BinaryMatchesOracle) {
-  const std::vector<std::pair<Shape, Shape>> shapes = {
-      {{1}, {1}},          {{4, 9}, {4, 9}}, {{3, 5, 17}, {17}}, {{17}, {3, 5, 17}},
-      {{2, 3, 4}, {3, 4}}, {{6, 1}, {1}},    {{1, 8}, {8}},      {{8}, {2, 1, 8}}};
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : testing::kValueDtypes) {
-      for (const Binary op : kBinaries) {
-        for (const auto& [a, b] : shapes) check_op(device, binary_check(op, dtype, a, b));
-      }
+      for (const Binary op : kBinaries) check_ops(device, binary_checks(op, dtype));
     }
   }
 }
@@ -309,7 +164,7 @@ ValueAndSlope at_points(const Device& device, Unary op, const std::vector<float>
   Tape tape(device);
   const auto n = static_cast<std::int64_t>(points.size());
   const Var x = tape.parameter(Buffer::from(device, {n}, points));
-  const Var y = call(op, x, factor);
+  const Var y = unary_check(op, DType::f32, {n}, factor).op({x});
   const Buffer ones = device.alloc(DType::f32, {n});
   tape.encoder().fill(ones, 1.0f);
   tape.backward(y, ones);
@@ -404,7 +259,7 @@ TEST(Elementwise, AccuracyOverTheWholeRange) {
     }
     for (const Unary op : {Unary::exp, Unary::log, Unary::sqrt, Unary::sigmoid, Unary::tanh, Unary::silu}) {
       const auto [y, dx] = at_points(device, op, points);
-      Bound bound = forward_bound(op, 0.0);
+      Bound bound = unary_bound(op, 0.0);
       if (op == Unary::exp && device == Device::cpu()) bound.units = 1.01;
       for (std::size_t i = 0; i < points.size(); ++i) {
         const double wanted = oracle::unary_value<double>(op, points[i], 1.0);

@@ -2,34 +2,15 @@
 
 #include <cmath>
 
-#include "mixtape/ops/silu_mul/silu_mul_oracle.h"
+#include "mixtape/ops/silu_mul/silu_mul_check.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
 
-using testing::Doubles;
-
-testing::OpCheck silu_mul_check(DType dtype, const Shape& shape) {
-  testing::OpCheck check;
-  check.name = str("silu_mul ", dtype, shape);
-  check.inputs = {testing::random_tensor(dtype, shape, 1, 2.0), testing::random_tensor(dtype, shape, 2)};
-  check.op = [](const std::vector<Var>& v) { return silu_mul(v[0], v[1]); };
-  check.forward = [](const auto& v) { return oracle::silu_mul(v[0], v[1]); };
-  check.complex_forward = [](const auto& v) { return oracle::silu_mul(v[0], v[1]); };
-  check.backward = [](const auto& v, const Doubles& dy) { return oracle::silu_mul_backward(v[0], v[1], dy); };
-  check.forward_bound = {4.0, 0.0};
-  check.backward_bound = {5.0, 0x1p-21 * 16.0};  // |dy|, |up| < 4
-  check.prove_oracle = shape.numel() <= 600;
-  return check;
-}
-
 TEST(SiluMul, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
-    for (const DType dtype : testing::kValueDtypes) {
-      for (const Shape& shape : {Shape{1}, Shape{3, 15}, Shape{2, 3, 33}, Shape{40000}})
-        check_op(device, silu_mul_check(dtype, shape));
-    }
+    for (const DType dtype : testing::kValueDtypes) check_ops(device, silu_mul_checks(device, dtype));
   }
 }
 
