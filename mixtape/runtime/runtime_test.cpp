@@ -196,7 +196,7 @@ TEST_F(Runtime, FillEveryDtype) {
 }
 
 TEST_F(Runtime, AccumulateRoundsOnce) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : testing::kValueDtypes) {
     const testing::HostTensor a = testing::random_tensor(dtype, {70'001}, 1);
     const testing::HostTensor b = testing::random_tensor(dtype, {70'001}, 2);
     const Buffer sum = testing::upload(device, a);
