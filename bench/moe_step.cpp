@@ -1,5 +1,6 @@
 // Forward and backward of a Qwen3-MoE-shaped model with random weights, bf16, gradients of every parameter,
-// no optimizer; 634 million parameters, 8 layers, 32 experts, 8 per token:
+// no optimizer; 634 million parameters, 8 layers, 32 experts, 8 per token. Where the device can, the step is
+// recorded and replayed:
 //   moe_step [DEVICE] [BATCH] [LENGTH] [STEPS]      defaults: cuda 4 1024 20
 #include <chrono>
 #include <cstdio>
@@ -72,7 +73,8 @@ Batch random_batch(const Device& device, std::int64_t batch, std::int64_t length
 }
 
 // One step: the head on blocks of positions, then the blocks of the model. Gradients are dropped at its end.
-void step(const CausalLm& model, const TapeWeights& weights, Tape& tape, const Batch& batch) {
+void step(const CausalLm& model, const TapeWeights& weights, Tape& tape, const Batch& batch,
+          const Buffer& shares) {
   const Var hidden = model.hidden(batch.ids);
   const std::int64_t positions = batch.ids.numel(),
                      rows = logit_rows(model.config().vocab_size, tape.device());
@@ -81,10 +83,11 @@ void step(const CausalLm& model, const TapeWeights& weights, Tape& tape, const B
   for (std::int64_t begin = 0; begin < positions; begin += rows) {
     const std::int64_t end = std::min(positions, begin + rows);
     const Var leaf = tape.parameter(hidden.value().reshape(flat).slice(begin, end));
-    const Var loss = cross_entropy(model.logits(leaf, hidden.dtype()), batch.targets.slice(begin, end));
-    const Buffer upstream = tape.alloc(loss.dtype(), loss.shape());
-    tape.encoder().fill(upstream, 1.0f / static_cast<float>(positions));
-    tape.backward(loss, upstream);
+    const Var logits = model.logits(leaf, hidden.dtype());
+    const Buffer dlogits = tape.alloc(logits.dtype(), logits.shape());
+    cross_entropy_forward_backward(tape.encoder(), logits.value(), batch.targets.slice(begin, end),
+                                   shares.slice(begin, end), tape.alloc(DType::f32, {end - begin}), dlogits);
+    tape.backward(logits, dlogits);
     tape.encoder().copy(leaf.grad(), gradient.slice(begin, end));
   }
   tape.backward(hidden, gradient.reshape(hidden.shape()));
@@ -99,11 +102,23 @@ void run(const std::string& name, std::int64_t batch_size, std::int64_t length, 
   TapeWeights weights(tape, parameters, Trainable::everything);
   const CausalLm model(c, weights, DType::bf16);
   const Batch batch = random_batch(device, batch_size, length, c.vocab_size);
-  for (int i = 0; i < 3; ++i) step(model, weights, tape, batch);
+  const std::int64_t positions = batch_size * length;
+  const Buffer shares = device.alloc(DType::f32, {positions});
+  tape.encoder().fill(shares, 1.0f / static_cast<float>(positions));
+  for (int i = 0; i < 3; ++i) step(model, weights, tape, batch, shares);
   tape.encoder().commit_and_wait();
   device.reset_peak();
+  const auto replay = device.backend().can_record()
+                          ? tape.encoder().record([&] { step(model, weights, tape, batch, shares); })
+                          : nullptr;
   const auto start = std::chrono::steady_clock::now();
-  for (std::int64_t i = 0; i < steps; ++i) step(model, weights, tape, batch);
+  for (std::int64_t i = 0; i < steps; ++i) {
+    if (replay) {
+      replay->run();
+    } else {
+      step(model, weights, tape, batch, shares);
+    }
+  }
   tape.encoder().commit_and_wait();
   const double seconds = seconds_since(start) / static_cast<double>(steps);
   std::printf("%s: qwen3_moe step, %lld x %lld tokens: %.2f ms, %.0f tokens/s, peak %.2f GB\n",

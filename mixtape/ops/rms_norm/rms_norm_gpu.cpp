@@ -29,9 +29,8 @@ Shape narrow(std::int64_t packs) {
 Shape forward_shape(std::int64_t packs) {
   if (packs <= 32) return narrow(packs);
   if (packs <= 128) return {{32, 8, 1}, packs <= 64 ? "_held2" : "_held4"};
-  for (const int held : {2, 4}) {
-    if (packs <= 256 * held) return {{warps_for(ceil_div(packs, held)), 1, 1}, str("_rows", held)};
-  }
+  if (packs <= 512) return {{warps_for(ceil_div(packs, 2)), 1, 1}, "_rows2"};
+  if (packs <= 1024) return {{warps_for(ceil_div(packs, 4)), 1, 1}, "_held4"};
   if (packs <= 4096) return {{warps_for(ceil_div(packs, 8)), 1, 1}, "_held8"};
   return {{512, 1, 1}, "_any"};
 }
@@ -39,7 +38,7 @@ Shape forward_shape(std::int64_t packs) {
 // Wider rows are not held: the shares of dw need registers too.
 Shape backward_shape(std::int64_t packs) {
   if (packs <= 32) return narrow(packs);
-  if (packs <= 1024) return {{warps_for(packs), 1, 1}, "_pairs"};
+  if (packs <= 1024) return {{warps_for(packs), 1, 1}, "_ahead"};
   if (packs <= 2048) return {{warps_for(ceil_div(packs, 4)), 1, 1}, "_held4"};
   return {{512, 1, 1}, "_any"};
 }

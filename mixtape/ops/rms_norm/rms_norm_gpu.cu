@@ -123,19 +123,18 @@ MIXTAPE_DEVICE void rms_norm_forward_any(const RmsNormParams& p, Global<const T>
     MIXTAPE_SHARED(float, scratch, 32);                                                                   \
     __VA_ARGS__(p, x, w, y, rstd, scratch);                                                               \
   }
-#define FORWARD_ROWS(NAME, HELD, T, W)                                                                    \
-  MIXTAPE_KERNEL_BLOCKS(rms_norm_forward_##NAME##_rows##HELD, 256, 4, RmsNormParams p, Global<const T> x, \
-                        Global<const W> w, Global<T> y, Global<float> rstd) {                             \
-    MIXTAPE_SHARED(float, scratch, 64);                                                                   \
-    rms_norm_forward_rows<T, W, HELD>(p, x, w, y, rstd, scratch);                                         \
+#define FORWARD_ROWS(NAME, T, W)                                                                     \
+  MIXTAPE_KERNEL_BLOCKS(rms_norm_forward_##NAME##_rows2, 256, 4, RmsNormParams p, Global<const T> x, \
+                        Global<const W> w, Global<T> y, Global<float> rstd) {                        \
+    MIXTAPE_SHARED(float, scratch, 64);                                                              \
+    rms_norm_forward_rows<T, W, 2>(p, x, w, y, rstd, scratch);                                       \
   }
 #define FORWARD(NAME, T, W)                                           \
   FORWARD_AS(NAME##_held1, 256, T, W, rms_norm_forward_held<T, W, 1>) \
   FORWARD_AS(NAME##_held2, 256, T, W, rms_norm_forward_held<T, W, 2>) \
   FORWARD_AS(NAME##_held4, 256, T, W, rms_norm_forward_held<T, W, 4>) \
   FORWARD_AS(NAME##_held8, 512, T, W, rms_norm_forward_held<T, W, 8>) \
-  FORWARD_ROWS(NAME, 2, T, W)                                         \
-  FORWARD_ROWS(NAME, 4, T, W)                                         \
+  FORWARD_ROWS(NAME, T, W)                                            \
   FORWARD_AS(NAME##_any, 512, T, W, rms_norm_forward_any<T, W>)
 FORWARD(f32, f32, f32)
 FORWARD(bf16, bf16, bf16)
@@ -255,9 +254,9 @@ MIXTAPE_DEVICE void rms_norm_backward_held(const RmsNormParams& p, Global<const 
   if (p.wants_dw != 0) put_partial_dw<Held, kPack>(p, dw, partials + block_x() * p.cols, rows);
 }
 
-// The same for a row per pack of each thread, two rows at a time: one barrier for both.
-template <class T, class W>
-MIXTAPE_DEVICE void rms_norm_backward_pairs(const RmsNormParams& p, Global<const T> x, Global<const W> w,
+// The same for a pack per thread and row, Rows rows at a time: one barrier for all.
+template <class T, class W, int Rows>
+MIXTAPE_DEVICE void rms_norm_backward_ahead(const RmsNormParams& p, Global<const T> x, Global<const W> w,
                                             Global<const float> rstd, Global<const T> dy, Global<T> dx,
                                             Global<float> partials, Shared<float> scratch) {
   constexpr int kPack = 16 / sizeof(T);
@@ -266,16 +265,16 @@ MIXTAPE_DEVICE void rms_norm_backward_pairs(const RmsNormParams& p, Global<const
   Pack<W, kPack> weight[1];
   load_held<W, kPack, 1>(w, true, p.cols, weight);
   float dw[kPack] = {};
-  RmsNormRow<T, 1> row[2], next[2];
+  RmsNormRow<T, 1> row[Rows], next[Rows];
   MIXTAPE_UNROLL
-  for (int j = 0; j < 2; ++j) next[j].load(x, dy, rstd, begin + j, end, p.cols);
+  for (int j = 0; j < Rows; ++j) next[j].load(x, dy, rstd, begin + j, end, p.cols);
   int turn = 0;
-  for (std::int64_t first = begin; first < end; first += 2, turn ^= 2 * kLanes) {
-    float dot[2] = {};
+  for (std::int64_t first = begin; first < end; first += Rows, turn ^= Rows * kLanes) {
+    float dot[Rows] = {};
     MIXTAPE_UNROLL
-    for (int j = 0; j < 2; ++j) {
+    for (int j = 0; j < Rows; ++j) {
       row[j] = next[j];
-      next[j].load(x, dy, rstd, first + 2 + j, end, p.cols);
+      next[j].load(x, dy, rstd, first + Rows + j, end, p.cols);
       MIXTAPE_UNROLL
       for (int i = 0; i < kPack; ++i) {
         const float a = to_f32(row[j].x[0].v[i]), d = to_f32(row[j].dy[0].v[i]);
@@ -287,7 +286,7 @@ MIXTAPE_DEVICE void rms_norm_backward_pairs(const RmsNormParams& p, Global<const
     }
     barrier();
     MIXTAPE_UNROLL
-    for (int j = 0; j < 2; ++j) {
+    for (int j = 0; j < Rows; ++j) {
       const bool has = lane() < block_threads() / kLanes;
       const float sum = lane_sum(has ? static_cast<float>(scratch[turn + j * kLanes + lane()]) : 0.0f);
       const float slope = sum * row[j].rstd / static_cast<float>(p.cols) * row[j].rstd;
@@ -333,9 +332,10 @@ MIXTAPE_DEVICE void rms_norm_backward_any(const RmsNormParams& p, Global<const T
     MIXTAPE_SHARED(float, rows, 256 * 16 / sizeof(T));                                  \
     rms_norm_backward_held<T, W, 1>(p, x, w, rstd, dy, dx, partials, scratch, rows);    \
   }                                                                                     \
-  BACKWARD_KERNEL(NAME##_pairs, 1024, T, W) {                                           \
-    MIXTAPE_SHARED(float, scratch, 128);                                                \
-    rms_norm_backward_pairs<T, W>(p, x, w, rstd, dy, dx, partials, scratch);            \
+  BACKWARD_KERNEL(NAME##_ahead, 1024, T, W) {                                           \
+    constexpr int kRows = sizeof(T) / 2;                                                \
+    MIXTAPE_SHARED(float, scratch, 2 * kRows * kLanes);                                 \
+    rms_norm_backward_ahead<T, W, kRows>(p, x, w, rstd, dy, dx, partials, scratch);     \
   }                                                                                     \
   BACKWARD_KERNEL(NAME##_held4, 512, T, W) {                                            \
     MIXTAPE_SHARED(float, scratch, 32);                                                 \
