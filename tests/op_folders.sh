@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Every op folder is complete, and stands in ops.cmake once.
+# Every op folder is complete and stands in ops.cmake once, its contract has all parts, and every tape function
+# has registered checks.
 set -euo pipefail
 cd "$1/mixtape/ops"
 failed=0
 for folder in */; do
   op=${folder%/}
-  for piece in .h .cpp _cpu.cpp _oracle.h _test.cpp _bench.cpp; do
+  for piece in .h .cpp _cpu.cpp _oracle.h _check.cpp _test.cpp _bench.cpp; do
     if [ ! -f "$op/$op$piece" ]; then
       echo "mixtape/ops/$op lacks $op$piece"
       failed=1
@@ -15,8 +16,16 @@ for folder in */; do
     echo "ops.cmake names $op $(grep -Ec "^mixtape_op\($op[ )]" ops.cmake) times, expected once"
     failed=1
   fi
-  for word in "Shapes:" "Errors:"; do
-    grep -q "$word" "$op/$op.h" || { echo "$op.h: the contract lacks '$word'"; failed=1; }
+  contract=$(sed '/#pragma once/,$d; s|^// *||' "$op/$op.h" | tr '\n' ' ')
+  grep -q "\"mixtape/ops/$op/$op.h\"" ../mixtape.h || { echo "mixtape/mixtape.h lacks $op"; failed=1; }
+  grep -q "{\"$op[_\"]" ../../tests/argument_rows.cpp || { echo "tests/argument_rows.cpp lacks $op"; failed=1; }
+  for word in "Shapes:" "Saved for backward:" "Deterministic" "Accuracy" "Errors:"; do
+    grep -q "$word" <<<"$contract" || { echo "$op.h: the contract lacks '$word'"; failed=1; }
+  done
+  checked=$(cat /dev/null "$op"/*_check.cpp 2>/dev/null | sed -n 's/^MIXTAPE_OP_CHECKS(\([a-z0-9_]*\),.*/\1/p' || true)
+  [ -n "$checked" ] || { echo "mixtape/ops/$op registers no checks"; failed=1; }
+  for function in $(sed -nE 's/^[A-Z][A-Za-z]+ ([a-z0-9_]+)\(.*\bVar>?&.*/\1/p' "$op"/*.h | sort -u); do
+    grep -qx "$function" <<<"$checked" || { echo "mixtape/ops/$op registers no checks of $function"; failed=1; }
   done
 done
 exit $failed
