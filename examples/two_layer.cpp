@@ -31,7 +31,7 @@ class Model {
   void step(int step) {
     std::vector<AdamTensor> all;
     for (const auto& [name, t] : tensors_) all.push_back({t.w.value(), t.w.grad(), t.m, t.v});
-    adam_step(tape_.encoder(), all, {.lr = 0.01f, .step = step});
+    adam_step(tape_.encoder(), all, {.lr = 0.002f, .step = step});
     for (const auto& [name, t] : tensors_) t.w.clear_grad();
   }
 
