@@ -78,14 +78,21 @@ void Backward::pass_zeros() {
   for (std::size_t i = 0; i < record_.slots.size(); ++i) grad_for_partial(i);
 }
 
+void Tape::check_device(const char* what, const Buffer& value) const {
+  require(value.device() == device(), what, ": ", value, " is on ", value.device().name(), ", expected ",
+          device().name());
+}
+
 Var Tape::parameter(const Buffer& value) {
   require(value && is_value(value.dtype()), "parameter: ", value,
           " cannot have a gradient, expected f32, bf16 or f16");
+  check_device("parameter", value);
   return Var(this, value, std::make_shared<GradSlot>());
 }
 
 Var Tape::constant(const Buffer& value) {
   require(static_cast<bool>(value), "constant: buffer is null");
+  check_device("constant", value);
   return Var(this, value, nullptr);
 }
 

@@ -108,7 +108,7 @@ class Tape {
   const Device& device() const { return encoder_.device(); }
   CommandEncoder& encoder() { return encoder_; }
 
-  // A trainable leaf: value dtypes only.
+  // A trainable leaf: value dtypes only. Leaves are on the tape's device.
   Var parameter(const Buffer& value);
   // A leaf without gradient.
   Var constant(const Buffer& value);
@@ -134,6 +134,7 @@ class Tape {
 
  private:
   friend class NoGrad;
+  void check_device(const char* what, const Buffer& value) const;
   Var attach(const std::string& op, const std::vector<Var>& inputs, const Buffer& output, BackwardFn rule);
   void seed(GradSlot& slot, const Buffer& dy);
   CommandEncoder encoder_;
