@@ -11,10 +11,10 @@
 
 namespace mixtape::testing {
 
-// Expects that measure_op finds no fault. The oracle is proved once, on the CPU.
-inline void check_op(const Device& device, OpCheck check) {
+// Expects that measure_op finds no fault. The oracle is proved once, on the CPU; the simulator takes 2 runs.
+inline void check_op(const Device& device, OpCheck check, int runs = 20) {
   check.prove_oracle = check.prove_oracle && device == Device::cpu();
-  const OpReport report = measure_op(device, check, device.name() == "sim" ? 2 : 20);
+  const OpReport report = measure_op(device, check, device.name() == "sim" ? 2 : runs);
   for (const std::string& fault : report.faults) ADD_FAILURE() << fault;
 }
 

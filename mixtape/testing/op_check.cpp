@@ -151,6 +151,11 @@ void measure_gradients(OpReport& report, const Device& device, const OpCheck& ch
 
 }  // namespace
 
+Bound rounded_once(DType dtype, Bound f32_bound) {
+  if (dtype == DType::f32) return f32_bound;
+  return {0.51 + f32_bound.units * epsilon(DType::f32) / epsilon(dtype), f32_bound.absolute};
+}
+
 OpReport measure_op(const Device& device, const OpCheck& check, int runs) {
   const Poison poison(device);
   OpReport report;

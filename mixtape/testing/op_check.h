@@ -20,6 +20,9 @@ struct Bound {
   double absolute = 0.0;
 };
 
+// Of a result that is computed in f32 within `f32_bound`, then rounded to the dtype.
+Bound rounded_once(DType dtype, Bound f32_bound);
+
 using Doubles = std::vector<double>;
 using Complexes = std::vector<std::complex<double>>;
 

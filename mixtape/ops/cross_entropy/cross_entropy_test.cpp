@@ -18,6 +18,15 @@ TEST(CrossEntropy, MatchesOracle) {
   }
 }
 
+TEST(CrossEntropy, A10_EveryWidthTo130) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : testing::kValueDtypes) {
+      for (std::int64_t cols = 1; cols <= 130; ++cols)
+        check_op(device, cross_entropy_check(device, dtype, DType::u32, 2, cols, 2.0), 1);
+    }
+  }
+}
+
 TEST(CrossEntropy, WideRows) {
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : testing::kValueDtypes) {

@@ -120,7 +120,7 @@ OpCheck unary_check(Unary op, DType dtype, const Shape& shape, float factor) {
     for (std::size_t i = 0; i < dx.size(); ++i) dx[i] *= oracle::unary_slope(op, v[0][i], factor);
     return {dx};
   };
-  check.forward_bound = unary_bound(op, largest(x.values));
+  check.forward_bound = testing::rounded_once(dtype, unary_bound(op, largest(x.values)));
   check.backward_bound = backward_bound(op, dtype, largest(x.values));
   return check;
 }

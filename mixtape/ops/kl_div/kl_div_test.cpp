@@ -137,15 +137,25 @@ TEST(KlDiv, A12_MaskedRowIsZeroWhateverItsLogits) {
   }
 }
 
+TEST(KlDiv, A10_EveryWidthTo130) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : testing::kValueDtypes) {
+      for (std::int64_t cols = 1; cols <= 130; ++cols)
+        check_op(device, kl_div_check(device, dtype, dtype, 1, cols, {1.5}), 1);
+    }
+  }
+}
+
 TEST(KlDiv, A12_EmptyBatch) {
-  const Device device = Device::cpu();
-  for (const KlOptions& options : {KlOptions{}, KlOptions{.top_k = 2, .rest_bucket = true}}) {
-    Tape tape(device);
-    const Var s = tape.parameter(device.alloc(DType::f32, {0, 5}));
-    const Var loss = kl_div(s, device.alloc(DType::f32, {0, 5}), options);
-    EXPECT_EQ(loss.shape(), Shape({0}));
-    tape.backward(loss, device.alloc(DType::f32, {0}));
-    EXPECT_EQ(s.grad().shape(), Shape({0, 5}));
+  for (const Device& device : testing::test_devices()) {
+    for (const KlOptions& options : {KlOptions{}, KlOptions{.top_k = 2, .rest_bucket = true}}) {
+      Tape tape(device);
+      const Var s = tape.parameter(device.alloc(DType::f32, {0, 5}));
+      const Var loss = kl_div(s, device.alloc(DType::f32, {0, 5}), options);
+      EXPECT_EQ(loss.shape(), Shape({0}));
+      tape.backward(loss, device.alloc(DType::f32, {0}));
+      EXPECT_EQ(s.grad().shape(), Shape({0, 5}));
+    }
   }
 }
 

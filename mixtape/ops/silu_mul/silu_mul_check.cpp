@@ -17,7 +17,7 @@ OpCheck silu_mul_check(DType dtype, const Shape& shape) {
   check.forward = [](const auto& v) { return oracle::silu_mul(v[0], v[1]); };
   check.complex_forward = [](const auto& v) { return oracle::silu_mul(v[0], v[1]); };
   check.backward = [](const auto& v, const Doubles& dy) { return oracle::silu_mul_backward(v[0], v[1], dy); };
-  check.forward_bound = {4.0, 0.0};
+  check.forward_bound = testing::rounded_once(dtype, {4.0, 0.0});
   check.backward_bound = {5.0, 0x1p-21 * 16.0};  // |dy|, |up| < 4
   check.prove_oracle = shape.numel() <= 600;
   return check;

@@ -1,5 +1,7 @@
 #include "mixtape/ops/softmax/softmax_check.h"
 
+#include <algorithm>
+
 #include "mixtape/ops/softmax/softmax.h"
 #include "mixtape/ops/softmax/softmax_oracle.h"
 #include "mixtape/testing/check_registry.h"
@@ -19,10 +21,14 @@ OpCheck softmax_check(DType dtype, std::int64_t rows, std::int64_t cols, double 
   check.backward = [cols](const auto& x, const Doubles& dy) -> std::vector<Doubles> {
     return {oracle::softmax_backward(oracle::softmax(x[0], cols), dy, cols)};
   };
-  // |x - max| is at most 12 standard deviations; the gradient also sees the rounding of y.
-  check.forward_bound = {4.0 + 24.0 * scale, 1e-30};
-  check.backward_bound = {4.0,
-                          (4.0 * epsilon(dtype) + (8.0 + static_cast<double>(cols) / 16) * 0x1p-24) * 4.0};
+  const Doubles &x = check.inputs[0].values, y = oracle::softmax(x, cols);
+  const double range = *std::max_element(x.begin(), x.end()) - *std::min_element(x.begin(), x.end());
+  check.forward_bound = testing::rounded_once(dtype, {4.0 + range, 0x1p-126});
+  // The gradient is made of the rounded y; |dy| < 4.
+  const double y_error = check.forward_bound.units * epsilon(dtype);
+  const double largest = *std::max_element(y.begin(), y.end());
+  check.backward_bound = {2.0 + check.forward_bound.units,
+                          (y_error + (8.0 + static_cast<double>(cols) / 16) * 0x1p-24) * 4.0 * largest};
   check.prove_oracle = rows * cols <= 600;
   return check;
 }
