@@ -7,12 +7,14 @@ namespace {
 
 // Numbers of the cuBLASLt reference.
 constexpr int kCompute32F = 68;
+// A product whose depth is split adds its parts up before the one rounding.
+constexpr std::uint32_t kReduceInF32 = 2;
 constexpr int kTypeF32 = 0, kTypeF16 = 2, kTypeBf16 = 14;
 constexpr int kOpN = 0, kOpT = 1;
 constexpr int kDescTransA = 3, kDescTransB = 4;
 constexpr int kLayoutBatch = 5, kLayoutStride = 6;
-constexpr int kPreferWorkspace = 1, kPreferAlignA = 5, kPreferAlignB = 6, kPreferAlignC = 7,
-              kPreferAlignD = 8;
+constexpr int kPreferWorkspace = 1, kPreferReduction = 3, kPreferAlignA = 5, kPreferAlignB = 6,
+              kPreferAlignC = 7, kPreferAlignD = 8;
 
 struct Algorithm {
   std::uint64_t data[8];
@@ -156,6 +158,7 @@ LtPlan& MatrixProducts::plan(const gpu::Gemm& g, std::uint32_t align_a, std::uin
     expect(lt_->MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "a preference");
   };
   prefer(kPreferWorkspace, workspace);
+  prefer(kPreferReduction, kReduceInF32);
   prefer(kPreferAlignA, align_b);
   prefer(kPreferAlignB, align_a);
   prefer(kPreferAlignC, align_c);

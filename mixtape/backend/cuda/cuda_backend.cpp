@@ -345,7 +345,7 @@ std::shared_ptr<Replay> CudaBackend::end_recording(bool keep) {
     card_->recording = nullptr;
   }
   if (keep && result == kSuccess) {
-    const Result made = driver().GraphInstantiate(&recording->graph, graph, 0);
+    const Result made = driver().GraphInstantiateWithFlags(&recording->graph, graph, 0);
     driver().GraphDestroy(graph);
     check(made, "recording");
     return std::make_shared<CardReplay>(*this, recording);

@@ -49,7 +49,7 @@ inline constexpr int kCaptureRelaxed = 2;
   X(StreamSynchronize, (Stream))                                                                           \
   X(StreamBeginCapture, (Stream, int))                                                                     \
   X(StreamEndCapture, (Stream, Graph*))                                                                    \
-  X(GraphInstantiate, (GraphExec*, Graph, unsigned long long))                                             \
+  X(GraphInstantiateWithFlags, (GraphExec*, Graph, unsigned long long))                                    \
   X(GraphLaunch, (GraphExec, Stream))                                                                      \
   X(GraphDestroy, (Graph))                                                                                 \
   X(GraphExecDestroy, (GraphExec))                                                                         \

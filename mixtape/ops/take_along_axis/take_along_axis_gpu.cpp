@@ -32,7 +32,8 @@ void backward(const Call& call) {
   const std::size_t row_bytes = static_cast<std::size_t>(p.cols) * size_of(dx.dtype());
   const std::int64_t looks = p.k * ceil_div(static_cast<std::int64_t>(row_bytes), 32 * 16);
   if (p.accumulate == 0 && p.k <= kWarpPicks && looks <= kFewLooks && rows_are_packs({&dx})) {
-    return call.launch(str("take_along_axis_backward_packs_", dx.dtype()), grid_of(ceil_div(p.rows, 8)),
+    const std::int64_t warps = ceil_div(p.rows, kWarpPicks / p.k);
+    return call.launch(str("take_along_axis_backward_packs_", dx.dtype()), grid_of(ceil_div(warps, 8)),
                        {32, 8, 1}, p, {call.read(0), call.read(1), dx, errors});
   }
   if (p.accumulate == 0 && (p.k > kWarpPicks || row_bytes > kShortRow)) {

@@ -84,39 +84,41 @@ MIXTAPE_DEVICE void take_along_axis_backward(const TakeAlongAxisParams& p, Globa
   if (!is_column(p, at)) return report_index(errors, i, bits);
   if (is_first) add_sum(out + at, sum, p.accumulate != 0);
 }
-// A row per warp, a pack of columns per lane at a time: each picks up what the row's picks, in order, have
-// for its columns, so that dx is written once. cols is a multiple of the pack.
+// A warp reads the picks of 32 / k rows at once. Then, row by row, each lane picks up what the row's picks,
+// in order, have for its pack of columns, so that dx is written once. cols is a multiple of the pack.
 template <class T>
 MIXTAPE_DEVICE void take_along_axis_backward_packs(const TakeAlongAxisParams& p, Global<const T> dy,
                                                    Global<const std::uint32_t> index, Global<T> dx,
                                                    Global<std::uint64_t> errors) {
   constexpr int kPack = 16 / sizeof(T);
-  const std::int64_t row = row_index();
-  if (row >= p.rows) return;
-  const int k = static_cast<int>(p.k), me = lane();
-  const std::int64_t i = row * p.k + me;
-  const std::uint32_t bits = me < k ? static_cast<std::uint32_t>(index[i]) : 0u;
-  const float d = me < k ? to_f32(dy[i]) : 0.0f;
+  const int k = static_cast<int>(p.k), rows = kLanes / k, me = lane();
+  const std::int64_t first_row = row_index() * rows, i = first_row * k + me;
+  const bool has_pick = me < rows * k && i < p.rows * k;
+  const std::uint32_t bits = has_pick ? static_cast<std::uint32_t>(index[i]) : 0u;
+  const float d = has_pick ? to_f32(dy[i]) : 0.0f;
   const std::int64_t at = column_of(p, bits);
-  const bool is_bad = me < k && !is_column(p, at);
+  const bool is_bad = has_pick && !is_column(p, at);
   if (is_bad) report_index(errors, i, bits);
   const int col = is_bad ? -1 : static_cast<int>(at);
-  for (int begin = 0; begin < p.cols; begin += kLanes * kPack) {
-    const int first = begin + me * kPack;
-    float sums[kPack] = {};
-    for (int other = 0; other < k; ++other) {
-      const int offset = lane_shuffle(col, other) - first;
-      const float other_d = lane_shuffle(d, other);
-      MIXTAPE_UNROLL
-      for (int c = 0; c < kPack; ++c) {
-        if (offset == c) sums[c] += other_d;
+  for (int r = 0; r < rows && first_row + r < p.rows; ++r) {
+    for (int begin = 0; begin < p.cols; begin += kLanes * kPack) {
+      const int first = begin + me * kPack;
+      float sums[kPack] = {};
+      MIXTAPE_UNROLL_4
+      for (int other = r * k; other < (r + 1) * k; ++other) {
+        const int offset = lane_shuffle(col, other) - first;
+        const float other_d = lane_shuffle(d, other);
+        MIXTAPE_UNROLL
+        for (int c = 0; c < kPack; ++c) {
+          if (offset == c) sums[c] += other_d;
+        }
       }
+      if (first >= p.cols) continue;
+      Pack<T, kPack> out;
+      MIXTAPE_UNROLL
+      for (int c = 0; c < kPack; ++c) out.v[c] = from_f32<T>(sums[c] == 0.0f ? 0.0f : sums[c]);
+      store_pack(dx + ((first_row + r) * p.cols + first), out);
     }
-    if (first >= p.cols) continue;
-    Pack<T, kPack> out;
-    MIXTAPE_UNROLL
-    for (int c = 0; c < kPack; ++c) out.v[c] = from_f32<T>(sums[c] == 0.0f ? 0.0f : sums[c]);
-    store_pack(dx + (row * p.cols + first), out);
   }
 }
 
