@@ -1,6 +1,7 @@
 // GPU time of ops at large shapes, in microseconds and as a share of the copy bandwidth measured in the same
 // run:
-//   gpu_ops [DEVICE] [OUT.csv]          rows: op,dtype,shape,impl,us,percent_of_copy
+//   gpu_ops [DEVICE] [OUT.csv] [OP]     rows: op,dtype,shape,impl,us,percent_of_copy
+// OP: only those whose name begins so.
 // Each timing runs over several sets of buffers that together exceed the cache; "percent" is the least
 // traffic (each input read once, each output written once) over the time, as a share of a copy's.
 // bench/peers/gpu_ops.py measures PyTorch at the same shapes.
@@ -31,8 +32,8 @@ using Work = std::function<void(CommandEncoder&)>;
 
 class Bench {
  public:
-  Bench(const std::string& device, const std::string& file)
-      : device_(Device::open(device)), encoder_(device_) {
+  Bench(const std::string& device, const std::string& file, std::string wanted)
+      : device_(Device::open(device)), encoder_(device_), wanted_(std::move(wanted)) {
     if (!file.empty()) out_.open(file);
     out_ << "op,dtype,shape,impl,us,percent_of_copy\n";
     for (std::uint64_t i = 0; i < (1u << 22) + 3; ++i) block_.push_back(static_cast<float>(normal(7, i)));
@@ -65,6 +66,7 @@ class Bench {
   // `make` builds one set of buffers and the work on it; `bytes` is the least traffic of one call.
   void measure(const std::string& op, DType dtype, const std::string& shape, double bytes,
                const std::function<Work()>& make) {
+    if (!op.starts_with(wanted_)) return;
     const auto count = static_cast<std::size_t>(std::clamp(512e6 / bytes + 1.0, 2.0, 8.0));
     std::vector<Work> sets;
     for (std::size_t i = 0; i < count; ++i) sets.push_back(make());
@@ -102,6 +104,7 @@ class Bench {
 
   Device device_;
   CommandEncoder encoder_;
+  std::string wanted_;
   std::ofstream out_;
   std::vector<float> block_;
   std::size_t at_ = 0;
@@ -271,7 +274,7 @@ void adam(Bench& b) {
 int main(int argc, char** argv) {
   using namespace mixtape;
   try {
-    Bench bench(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "");
+    Bench bench(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "", argc > 3 ? argv[3] : "");
     for (void (*part)(Bench&) : {pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam})
       part(bench);
   } catch (const Error& error) {
