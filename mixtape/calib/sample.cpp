@@ -1,36 +1,11 @@
 #include "mixtape/calib/sample.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
-#include "mixtape/core/random.h"
+#include "mixtape/ops/sampling/sampling.h"
 
 namespace mixtape {
 namespace {
-
-// Probabilities of the softmax, unnormalised: exp((x - max) / temperature).
-std::vector<double> weights_of(const float* logits, std::int64_t count, double temperature) {
-  const double max = static_cast<double>(*std::max_element(logits, logits + count));
-  std::vector<double> weights(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    weights[i] = std::exp((static_cast<double>(logits[i]) - max) / temperature);
-  }
-  return weights;
-}
-
-// Zeroes all but the most probable entries that together reach the share top_p.
-void cut_tail(std::vector<double>& weights, double top_p) {
-  std::vector<std::uint32_t> order(weights.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return weights[a] > weights[b]; });
-  const double wanted = top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
-  double reached = 0.0;
-  for (const std::uint32_t i : order) {
-    if (reached >= wanted) weights[i] = 0.0;
-    reached += weights[i];
-  }
-}
 
 bool contains(const std::vector<std::uint32_t>& ids, std::uint32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -45,23 +20,6 @@ Buffer id_buffer(const Device& device, const std::vector<TokenRow>& rows) {
 
 }  // namespace
 
-std::uint32_t pick(const float* logits, std::int64_t count, const SampleOptions& options, double u) {
-  if (options.temperature <= 0.0) {
-    return static_cast<std::uint32_t>(std::max_element(logits, logits + count) - logits);
-  }
-  std::vector<double> weights = weights_of(logits, count, options.temperature);
-  if (options.top_p < 1.0) cut_tail(weights, options.top_p);
-  double left = u * std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::uint32_t last = 0;
-  for (std::uint32_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] == 0.0) continue;
-    last = i;
-    left -= weights[i];
-    if (left < 0.0) break;
-  }
-  return last;
-}
-
 std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vector<TokenRow>& prompts,
                              std::int64_t count, const SampleOptions& options,
                              const std::function<void(std::size_t row, std::uint32_t id)>& on_token) {
@@ -71,7 +29,8 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
             " tokens, expected one length");
   }
   const NoGrad guard(tape);
-  const std::int64_t batch = static_cast<std::int64_t>(prompts.size()), vocab = model.config().vocab_size;
+  const auto batch = static_cast<std::int64_t>(prompts.size());
+  const Buffer ids = tape.alloc(DType::u32, {batch});
   KeyValueCache cache;
   ForwardOptions forward;
   forward.cache = &cache;
@@ -87,11 +46,13 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
       tape.encoder().copy(all.slice(at, at + 1), last.slice(b, b + 1));
     }
     const Var logits = model.logits(tape.constant(last));
+    const std::uint64_t step = prompts[0].size() + static_cast<std::uint64_t>(i);
+    sample_forward(tape.encoder(), logits.value(), {options.temperature, options.top_p, options.seed, step},
+                   ids);
     tape.encoder().commit_and_wait();
-    const std::vector<float> values = logits.value().to_vector<float>();
+    const std::vector<std::uint32_t> drawn = ids.to_vector<std::uint32_t>();
     for (std::size_t b = 0; b < rows.size(); ++b) {
-      const double u = uniform(options.seed, (static_cast<std::uint64_t>(b) << 32) + rows[b].size());
-      const std::uint32_t id = pick(values.data() + b * static_cast<std::size_t>(vocab), vocab, options, u);
+      const std::uint32_t id = drawn[b];
       next[b] = {id};
       if (stopped[b]) continue;
       rows[b].push_back(id);

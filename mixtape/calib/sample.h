@@ -22,9 +22,6 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
                              std::int64_t count, const SampleOptions& options,
                              const std::function<void(std::size_t row, std::uint32_t id)>& on_token = {});
 
-// The index that a draw u in [0, 1) picks from softmax(logits / temperature), cut at top_p.
-std::uint32_t pick(const float* logits, std::int64_t count, const SampleOptions& options, double u);
-
 // `rows` rows of length+1 tokens from the model itself, each begun by `begin`, `batch` at a time.
 std::vector<TokenRow> sample_rows(
     const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows, std::int64_t length,
