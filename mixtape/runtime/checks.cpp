@@ -32,4 +32,15 @@ void check_no_overlap(const char* op, const char* output, const Buffer& a, const
   require(!overlap(a, b), op, ": ", output, " shares memory with ", input, ", expected separate buffers");
 }
 
+void check_gradients_apart(const char* op, const char* first, const Buffer& a, const char* second,
+                           const Buffer& b, bool is_second_added) {
+  require(is_second_added || !overlap(a, b), op, ": ", second, " shares memory with ", first,
+          ", expected separate buffers, or one that is added to");
+}
+
+void check_device(const char* op, const char* argument, const Buffer& found, const Device& device) {
+  require(found && found.device() == device, op, ": ", argument, " is ", found, ", expected it on ",
+          device.name());
+}
+
 }  // namespace mixtape

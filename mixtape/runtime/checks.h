@@ -19,5 +19,11 @@ void check_indices(const char* op, const char* argument, const Buffer& found);
 // Outputs must not share memory with inputs that are still read.
 void check_no_overlap(const char* op, const char* output, const Buffer& a, const char* input,
                       const Buffer& b);
+// Two gradients are one buffer only if the second is added to: inputs that are one variable. Either may be
+// null.
+void check_gradients_apart(const char* op, const char* first, const Buffer& a, const char* second,
+                           const Buffer& b, bool is_second_added);
+// For ops that encode several times, or do not hand a buffer to the kernel.
+void check_device(const char* op, const char* argument, const Buffer& found, const Device& device);
 
 }  // namespace mixtape

@@ -86,6 +86,10 @@ void attention_backward(CommandEncoder& encoder, const Buffer& q, const Buffer& 
   output(1, "dq", dq, "q", q);
   output(2, "dk", dk, "k", k);
   output(4, "dv", dv, "v", v);
+  const bool is_dq_added = dq.accumulate == Accumulate::yes;
+  check_gradients_apart(op, "dk", dk.buffer, "dv", dv.buffer, dv.accumulate == Accumulate::yes);
+  check_gradients_apart(op, "dk", dk.buffer, "dq", dq.buffer, is_dq_added);
+  check_gradients_apart(op, "dv", dv.buffer, "dq", dq.buffer, is_dq_added);
   if (options.lengths) reads.push_back(options.lengths);
   encoder.encode({.kernel = str("attention_backward_", q.dtype()),
                   .params = params_bytes(params),

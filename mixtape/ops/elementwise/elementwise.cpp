@@ -35,7 +35,12 @@ void encode_backward(CommandEncoder& encoder, const std::string& op, const Buffe
   check_values(what, "dx", dx);
   require(dx.dtype() == dy.dtype() && is_suffix(dx.shape(), dy.shape()), what, ": dx is ", dx, ", expected ",
           dy, " like dy, or the end of that shape");
+  check_values(what, "an operand", self);
+  check_values(what, "an operand", other);
   const bool is_summed = dx.shape() != dy.shape();
+  for (const Buffer& read : {dy, self, other}) {
+    if (is_summed) check_no_overlap(what, "dx", dx, "an input", read);
+  }
   require(is_summed ? other.shape() == dy.shape() : is_suffix(other.shape(), dy.shape()), what, ": other is ",
           other, " with dx ", dx, ", expected the shape of dy ", dy);
   require(other.dtype() == dy.dtype() && self.dtype() == dy.dtype(), what, ": operands are ", self, " and ",

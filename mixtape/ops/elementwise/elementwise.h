@@ -46,14 +46,15 @@ bool saves_output(Unary op);
 // y may be x. `factor` is scale's factor or softcap's cap, and unused by the others.
 void unary_forward(CommandEncoder& encoder, Unary op, const Buffer& x, const Buffer& y, float factor = 1.0f);
 
-// dx may be dy.
+// dx may be dy or saved.
 void unary_backward(CommandEncoder& encoder, Unary op, const Buffer& saved, const Buffer& dy,
                     const Buffer& dx, Accumulate accumulate = Accumulate::no, float factor = 1.0f);
 
 // y may be the operand of its shape.
 void binary_forward(CommandEncoder& encoder, Binary op, const Buffer& a, const Buffer& b, const Buffer& y);
 
-// The gradient of a, or of b, of a * b or a / b. An unbroadcast da or db may be dy.
+// The gradient of a, or of b, of a * b or a / b. An unbroadcast da or db may be dy or an
+// operand of its shape.
 void mul_backward(CommandEncoder& encoder, const Buffer& other, const Buffer& dy, const Buffer& dx,
                   Accumulate accumulate = Accumulate::no);
 void div_backward_a(CommandEncoder& encoder, const Buffer& b, const Buffer& dy, const Buffer& da,

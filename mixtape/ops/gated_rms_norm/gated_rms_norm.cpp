@@ -28,6 +28,13 @@ GatedRmsNormParams params_of(const CommandEncoder& encoder, const Buffer& x) {
   return params;
 }
 
+// dw is written by a second dispatch: what the first reads and writes is checked here.
+void check_weight_gradient(const char* op, const Device& device, const std::vector<Buffer>& others,
+                           const Backward::Target& dw) {
+  check_device(op, "dw", dw.buffer, device);
+  for (const Buffer& other : others) check_no_overlap(op, "dw", dw.buffer, "another buffer", other);
+}
+
 }  // namespace
 
 void gated_rms_norm_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& z, const Buffer& w,
@@ -57,6 +64,9 @@ void gated_rms_norm_backward(CommandEncoder& encoder, const Buffer& x, const Buf
   if (dz.buffer) check_like(kOp, "dz", dz.buffer, "x", x);
   if (dw.buffer) check_like(kOp, "dw", dw.buffer, "w", w);
   if (dx.buffer) check_no_overlap(kOp, "dx", dx.buffer, "x", x);
+  if (dx.buffer) check_no_overlap(kOp, "dx", dx.buffer, "z", z);
+  if (dz.buffer) check_no_overlap(kOp, "dz", dz.buffer, "x", x);
+  if (dw.buffer) check_weight_gradient(kOp, encoder.device(), {x, z, w, rstd, dy, dx.buffer, dz.buffer}, dw);
   if (dx.buffer && dz.buffer) check_no_overlap(kOp, "dx", dx.buffer, "dz", dz.buffer);
   GatedRmsNormParams params = params_of(encoder, x);
   params.norm.wants_dx = dx.buffer ? 1 : 0;

@@ -133,6 +133,7 @@ void kl_div_top_k_forward(CommandEncoder& encoder, const TopKTargets& teacher, c
   check_not_empty("kl_div", "student", student);
   check_row_values("kl_div", student, "loss", loss);
   check_stats("kl_div", student, stats);
+  check_no_overlap("kl_div", "loss", loss, "teacher.rest_lse", teacher.rest_lse);
   const std::int64_t k = teacher.logits.shape().cols();
   encoder.encode({.kernel = str("kl_div_top_k_forward_", student.dtype()),
                   .params = params_bytes(params_of(student, k, temperature, rest_bucket, Accumulate::no)),
@@ -146,6 +147,8 @@ void kl_div_top_k_backward(CommandEncoder& encoder, const TopKTargets& teacher, 
   check_targets("kl_div_backward", teacher, student, temperature);
   check_not_empty("kl_div_backward", "student", student);
   check_gradient("kl_div_backward", student, stats, dloss, dstudent, accumulate);
+  check_device("kl_div_backward", "teacher.rest_lse", teacher.rest_lse, encoder.device());
+  check_no_overlap("kl_div_backward", "dstudent", dstudent, "teacher.rest_lse", teacher.rest_lse);
   const std::int64_t k = teacher.logits.shape().cols();
   encoder.encode({.kernel = str("kl_div_top_k_backward_", student.dtype()),
                   .params = params_bytes(params_of(student, k, temperature, rest_bucket, accumulate)),

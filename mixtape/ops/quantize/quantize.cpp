@@ -50,6 +50,7 @@ void quantize_affine_forward(CommandEncoder& encoder, const Buffer& w, const Buf
   check_values(op, "scales", scales);
   check_is(op, "scales", scales, scales.dtype(), scales_shape(w.shape(), affine));
   check_like(op, "biases", biases, "scales", scales);
+  check_no_overlap(op, "biases", biases, "scales", scales);
   QuantizeParams params = make_params(w.shape(), affine);
   params.rounding = rounding;
   encoder.encode({.kernel = str("quantize_affine_forward_", w.dtype()),
@@ -84,6 +85,7 @@ void dequantize_affine_backward(CommandEncoder& encoder, const Buffer& dw, const
   check_values(op, dscales ? "dscales" : "dbiases", wanted);
   check_is(op, dscales ? "dscales" : "dbiases", wanted, wanted.dtype(), scales_shape(dw.shape(), affine));
   if (dscales && dbiases) check_like(op, "dbiases", dbiases, "dscales", dscales);
+  check_gradients_apart(op, "dscales", dscales, "dbiases", dbiases, accumulate_biases == Accumulate::yes);
   QuantizeParams params = make_params(dw.shape(), affine);
   params.wants_scales = dscales ? 1 : 0;
   params.wants_biases = dbiases ? 1 : 0;

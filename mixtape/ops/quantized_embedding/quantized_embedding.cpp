@@ -56,6 +56,8 @@ void quantized_embedding_backward(CommandEncoder& encoder, const Buffer& codes, 
   check_not_empty(op, "ids", ids);
   check_values(op, "dy", dy);
   check_is(op, "dy", dy, dy.dtype(), output_shape(ids, table[1]));
+  check_gradients_apart(op, "dscales", dscales.buffer, "dbiases", dbiases.buffer,
+                        dbiases.accumulate == Accumulate::yes);
   QuantizedEmbeddingParams p = params_of(table, ids, params);
   p.wants_scales = dscales.buffer ? 1 : 0;
   p.wants_biases = dbiases.buffer ? 1 : 0;

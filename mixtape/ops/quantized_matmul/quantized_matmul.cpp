@@ -108,6 +108,7 @@ void quantized_matmul_backward_scales(CommandEncoder& encoder, const Buffer& x, 
   const auto output = [&](std::uint32_t bit, const char* name, const Backward::Target& target) {
     if (!target.buffer) return;
     check_like(op, name, target.buffer, "scales", scales);
+    check_no_overlap(op, name, target.buffer, "scales", scales);
     p.wanted_scales |= bit;
     if (target.accumulate == Accumulate::yes) p.accumulate_scales |= bit;
     writes.push_back(target.buffer);
@@ -115,6 +116,9 @@ void quantized_matmul_backward_scales(CommandEncoder& encoder, const Buffer& x, 
   output(1, "dscales", dscales);
   output(2, "dbiases", dbiases);
   if (writes.empty()) return;
+  check_device(op, "scales", scales, encoder.device());
+  check_gradients_apart(op, "dscales", dscales.buffer, "dbiases", dbiases.buffer,
+                        dbiases.accumulate == Accumulate::yes);
   encode(encoder, op, x.dtype(), p, {dy, x, codes}, offsets, writes);
 }
 

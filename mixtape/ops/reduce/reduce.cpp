@@ -109,6 +109,7 @@ void masked_mean_backward(CommandEncoder& encoder, const Buffer& weights, const 
   check_is("masked_mean_backward", "total", total, DType::f32, {1});
   check_is("masked_mean_backward", "dy", dy, DType::f32, {1});
   check_like("masked_mean_backward", "dloss", dloss, "weights", weights);
+  check_no_overlap("masked_mean_backward", "dloss", dloss, "weights", weights);
   const ReduceParams params{1, weights.numel(), 1.0f, static_cast<std::uint32_t>(accumulate)};
   encoder.encode({.kernel = "masked_mean_backward_f32",
                   .params = params_bytes(params),

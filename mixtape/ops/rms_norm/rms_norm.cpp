@@ -62,6 +62,11 @@ void rms_norm_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& w
   }
   if (dw.buffer) {
     check_like("rms_norm_backward", "dw", dw.buffer, "w", w);
+    check_device("rms_norm_backward", "dw", dw.buffer, encoder.device());
+    for (const Buffer& read : {x, w, rstd, dy})
+      check_no_overlap("rms_norm_backward", "dw", dw.buffer, "an input", read);
+    check_gradients_apart("rms_norm_backward", "dx", dx.buffer, "dw", dw.buffer,
+                          dw.accumulate == Accumulate::yes && dx.buffer.bytes() == dw.buffer.bytes());
     const std::int64_t blocks = (params.rows + params.row_block - 1) / params.row_block;
     writes.push_back(encoder.device().alloc_uninitialized(DType::f32, {blocks, params.cols}));
   }

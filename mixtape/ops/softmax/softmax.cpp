@@ -22,6 +22,7 @@ void softmax_backward(CommandEncoder& encoder, const Buffer& y, const Buffer& dy
   check_not_empty("softmax_backward", "y", y);
   check_like("softmax_backward", "dy", dy, "y", y);
   check_like("softmax_backward", "dx", dx, "y", y);
+  check_no_overlap("softmax_backward", "dx", dx, "y", y);
   const SoftmaxParams params{y.shape().rows(), y.shape().cols(), static_cast<std::uint32_t>(accumulate)};
   encoder.encode({.kernel = str("softmax_backward_", y.dtype()),
                   .params = params_bytes(params),
