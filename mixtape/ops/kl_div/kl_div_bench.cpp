@@ -28,6 +28,16 @@ void full(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t 
       5 * r.student.bytes());
 }
 
+void both(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols) {
+  const OpBench bench(state);
+  const Rows r(bench, dtype, rows, cols);
+  bench.run(
+      [&](CommandEncoder& encoder) {
+        kl_div_forward_backward(encoder, r.teacher, r.student, 2.0f, r.dloss, r.loss, r.gradient);
+      },
+      3 * r.student.bytes());
+}
+
 void cached(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols, bool rest_bucket) {
   const OpBench bench(state);
   const Rows r(bench, dtype, rows, cols);
@@ -50,8 +60,12 @@ void select(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_
 }
 
 BENCHMARK_CAPTURE(full, f32_512x1024, DType::f32, 512, 1024);
+BENCHMARK_CAPTURE(full, f32_512x151936, DType::f32, 512, 151936);
 BENCHMARK_CAPTURE(full, bf16_512x49152, DType::bf16, 512, 49152);
 BENCHMARK_CAPTURE(full, bf16_512x151936, DType::bf16, 512, 151936);
+BENCHMARK_CAPTURE(both, f32_512x1024, DType::f32, 512, 1024);
+BENCHMARK_CAPTURE(both, f32_512x151936, DType::f32, 512, 151936);
+BENCHMARK_CAPTURE(both, bf16_512x151936, DType::bf16, 512, 151936);
 BENCHMARK_CAPTURE(cached, bf16_512x49152, DType::bf16, 512, 49152, false);
 BENCHMARK_CAPTURE(cached, bf16_512x49152_rest, DType::bf16, 512, 49152, true);
 BENCHMARK_CAPTURE(cached, bf16_512x151936_rest, DType::bf16, 512, 151936, true);

@@ -22,17 +22,36 @@ float sum_of_exp(const T* x, float max, std::size_t cols) {
   return sum_lanes(sums);
 }
 
-// The first index belongs to the largest logit, or to a NaN, which then fills the row. With `normalise` the
-// weights are the softmax over the chosen logits alone.
+// shifted[t,j] = the chosen logits less the row's largest, which the first index names; or a NaN, which then
+// fills the row.
 template <class T>
-void route_row(const T* x, const std::uint32_t* indices, const MoeRouteParams& p, float* weights) {
-  const auto max = static_cast<float>(x[indices[0]]);
-  float sum = 0.0f;
-  for (std::int64_t j = 0; j < p.k; ++j) {
-    sum += weights[j] = std::exp(static_cast<float>(x[indices[j]]) - max);
+void shift_rows(const T* x, const std::uint32_t* indices, std::int64_t tokens, const MoeRouteParams& p,
+                float* shifted) {
+  for (std::int64_t t = 0; t < tokens; ++t, x += p.experts, indices += p.k, shifted += p.k) {
+    const auto max = static_cast<float>(x[indices[0]]);
+    for (std::int64_t j = 0; j < p.k; ++j) shifted[j] = static_cast<float>(x[indices[j]]) - max;
   }
-  if (!p.normalise) sum = sum_of_exp(x, max, static_cast<std::size_t>(p.experts));
-  for (std::int64_t j = 0; j < p.k; ++j) weights[j] /= sum;
+}
+
+void exp_in_place(float* x, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += lanes()) store(exp(load(x + i, n - i)), x + i, n - i);
+}
+
+// With `normalise` the weights are the softmax over the chosen logits alone.
+template <class T>
+void route_rows(const T* x, const std::uint32_t* indices, std::int64_t tokens, const MoeRouteParams& p,
+                float* weights) {
+  shift_rows(x, indices, tokens, p, weights);
+  exp_in_place(weights, static_cast<std::size_t>(tokens * p.k));
+  for (std::int64_t t = 0; t < tokens; ++t, x += p.experts, indices += p.k, weights += p.k) {
+    float sum = 0.0f;
+    if (p.normalise) {
+      for (std::int64_t j = 0; j < p.k; ++j) sum += weights[j];
+    } else {
+      sum = sum_of_exp(x, static_cast<float>(x[indices[0]]), static_cast<std::size_t>(p.experts));
+    }
+    for (std::int64_t j = 0; j < p.k; ++j) weights[j] /= sum;
+  }
 }
 
 template <class T>
@@ -42,10 +61,9 @@ void moe_route_forward(const HostCall& call) {
   float* weights = call.write<float>(0);
   auto* indices = call.write<std::uint32_t>(1);
   cpu::parallel_for(p.tokens, cpu::row_grain(p.experts), [&](std::int64_t begin, std::int64_t end) {
-    cpu::top_k_rows(x + begin * p.experts, end - begin, p.experts, p.k, indices + begin * p.k);
-    for (std::int64_t t = begin; t < end; ++t) {
-      route_row(x + t * p.experts, indices + t * p.k, p, weights + t * p.k);
-    }
+    const T* rows = x + begin * p.experts;
+    cpu::top_k_rows(rows, end - begin, p.experts, p.k, indices + begin * p.k);
+    route_rows(rows, indices + begin * p.k, end - begin, p, weights + begin * p.k);
   });
 }
 MIXTAPE_SIMD_KERNEL(moe_route_forward)

@@ -98,34 +98,90 @@ HWY_INLINE LaneBits lane_bits(Mask mask) {
   return bits;
 }
 
-// A key that at least k of a row's keys are above. Among the largest keys of each lane, the k-th: it spares
-// most rows of an expert layer two insertions of three.
+// A key that at least k <= lanes() of a row's keys are above: among the largest keys of each lane, the k-th.
+// Few others are above it.
 template <class T>
 std::int32_t safe_threshold(const T* x, std::size_t cols, std::size_t k) {
-  constexpr std::int32_t kNone = std::numeric_limits<std::int32_t>::min();
-  if (k > lanes() || k > kInsertion) return kNone;
   const IntTag di;
-  auto largest = hn::Set(di, kNone);
-  for (std::size_t c = 0; c < cols; c += lanes()) {
-    const auto is_inside = hn::FirstN(di, std::min(cols - c, lanes()));
-    largest =
-        hn::Max(largest, hn::IfThenElse(is_inside, order_keys(load(x + c, cols - c)), hn::Set(di, kNone)));
+  const auto none = hn::Set(di, std::numeric_limits<std::int32_t>::min());
+  auto largest = none;
+  std::size_t c = 0;
+  for (; c + lanes() <= cols; c += lanes()) largest = hn::Max(largest, order_keys(load(x + c)));
+  if (c < cols) {
+    const auto last = order_keys(load(x + c, cols - c));
+    largest = hn::Max(largest, hn::IfThenElse(hn::FirstN(di, cols - c), last, none));
   }
   HWY_ALIGN std::int32_t keys[HWY_MAX_BYTES / sizeof(float)];
   hn::Store(largest, di, keys);
-  std::int32_t kth = std::numeric_limits<std::int32_t>::max();
+  auto above = hn::Zero(di);
   for (std::size_t i = 0; i < lanes(); ++i) {
-    const bool is_among_k = hn::CountTrue(di, hn::Gt(largest, hn::Set(di, keys[i]))) < k;
-    kth = is_among_k ? std::min(kth, keys[i]) : kth;
+    above = hn::IfThenElse(hn::Gt(hn::Set(di, keys[i]), largest), hn::Add(above, hn::Set(di, 1)), above);
   }
-  return kth - 1;
+  const auto is_among_k = hn::Lt(above, hn::Set(di, static_cast<std::int32_t>(k)));
+  const auto most = hn::Set(di, std::numeric_limits<std::int32_t>::max());
+  return hn::GetLane(hn::MinOfLanes(di, hn::IfThenElse(is_among_k, largest, most))) - 1;
+}
+
+// Up to this many candidates are ranked by comparing each with each.
+constexpr std::size_t kFew = 48;
+
+// The keys above a threshold with their columns, in the order of columns.
+struct Candidates {
+  HWY_ALIGN std::int32_t keys[kFew + 1 + HWY_MAX_BYTES / sizeof(float)];
+  HWY_ALIGN std::int32_t columns[kFew + 1 + HWY_MAX_BYTES / sizeof(float)];
+  std::size_t count = 0;
+};
+
+// False where there are more than kFew.
+template <class T>
+bool collect(const T* x, std::size_t cols, std::int32_t threshold, Candidates& out) {
+  const IntTag di;
+  const auto add = [&](auto keys, auto is_wanted, std::size_t c) HWY_ATTR {
+    hn::StoreU(hn::Compress(keys, is_wanted), di, out.keys + out.count);
+    hn::StoreU(hn::Compress(hn::Iota(di, static_cast<std::int32_t>(c)), is_wanted), di,
+               out.columns + out.count);
+    out.count += hn::CountTrue(di, is_wanted);
+    return out.count <= kFew;
+  };
+  const auto limit = hn::Set(di, threshold);
+  out.count = 0;
+  std::size_t c = 0;
+  for (; c + lanes() <= cols; c += lanes()) {
+    const auto keys = order_keys(load(x + c));
+    if (!add(keys, hn::Gt(keys, limit), c)) return false;
+  }
+  if (c == cols) return true;
+  const auto keys = order_keys(load(x + c, cols - c));
+  return add(keys, hn::And(hn::Gt(keys, limit), hn::FirstN(di, cols - c)), c);
+}
+
+// A candidate's place is the number of those before it: larger ones, and equal ones further left.
+void rank(const Candidates& candidates, std::size_t k, std::uint32_t* indices) {
+  const IntTag di;
+  HWY_ALIGN std::int32_t places[HWY_MAX_BYTES / sizeof(float)];
+  std::int32_t sorted[kFew];
+  for (std::size_t first = 0; first < candidates.count; first += lanes()) {
+    const auto keys = hn::LoadU(di, candidates.keys + first);
+    const auto number = hn::Iota(di, static_cast<std::int32_t>(first));
+    auto before = hn::Zero(di);
+    for (std::size_t i = 0; i < candidates.count; ++i) {
+      const auto other = hn::Set(di, candidates.keys[i]);
+      const auto is_left = hn::Gt(number, hn::Set(di, static_cast<std::int32_t>(i)));
+      const auto is_before = hn::Or(hn::Gt(other, keys), hn::And(hn::Eq(other, keys), is_left));
+      before = hn::IfThenElse(is_before, hn::Add(before, hn::Set(di, 1)), before);
+    }
+    hn::Store(before, di, places);
+    const std::size_t n = std::min(lanes(), candidates.count - first);
+    for (std::size_t i = 0; i < n; ++i) sorted[places[i]] = candidates.columns[first + i];
+  }
+  for (std::size_t i = 0; i < k; ++i) indices[i] = static_cast<std::uint32_t>(sorted[i]);
 }
 
 template <class T>
-void rank_row(const T* x, std::size_t cols, std::size_t k, Best& best, std::uint32_t* indices) {
+void rank_row(const T* x, std::size_t cols, Best& best, std::uint32_t* indices) {
   const IntTag di;
   HWY_ALIGN std::int32_t keys[HWY_MAX_BYTES / sizeof(float)];
-  best.clear(safe_threshold(x, cols, k));
+  best.clear(std::numeric_limits<std::int32_t>::min());
   for (std::size_t c = 0; c < cols; c += lanes()) {
     const auto v = order_keys(load(x + c, cols - c));
     const auto is_wanted = hn::Gt(v, hn::Set(di, best.threshold()));
@@ -142,11 +198,25 @@ void rank_row(const T* x, std::size_t cols, std::size_t k, Best& best, std::uint
 }
 
 template <class T>
+void rank_row_of_few(const T* x, std::size_t cols, std::size_t k, Best& best, Candidates& candidates,
+                     std::uint32_t* indices) {
+  if (!collect(x, cols, safe_threshold(x, cols, k), candidates)) return rank_row(x, cols, best, indices);
+  rank(candidates, k, indices);
+}
+
+template <class T>
 void top_k_rows(const T* x, std::int64_t rows, std::int64_t cols, std::int64_t k, std::uint32_t* indices) {
-  Best best(static_cast<std::size_t>(k));
+  const auto width = static_cast<std::size_t>(cols), wanted = static_cast<std::size_t>(k);
+  const bool is_few = wanted <= lanes() && wanted <= kInsertion;
+  Best best(wanted);
+  Candidates candidates;
   for (std::int64_t r = 0; r < rows; ++r) {
-    rank_row(x + r * cols, static_cast<std::size_t>(cols), static_cast<std::size_t>(k), best,
-             indices + r * k);
+    const T* row = x + r * cols;
+    if (is_few) {
+      rank_row_of_few(row, width, wanted, best, candidates, indices + r * k);
+    } else {
+      rank_row(row, width, best, indices + r * k);
+    }
   }
 }
 void top_k_rows_f32(const float* x, std::int64_t rows, std::int64_t cols, std::int64_t k,
