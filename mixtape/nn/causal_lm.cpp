@@ -161,7 +161,7 @@ Var CausalLm::sparse_mlp(const SparseMlp& m, std::int64_t layer, const Var& x,
       moe_route(linear(rows, m.router, DType::f32), config_.num_experts_per_tok, config_.norm_topk_prob);
   const MoePlan plan = moe_plan(tape_.encoder(), route.indices, config_.num_experts);
   if (options.on_routing) options.on_routing(layer, plan.offsets);
-  const Var sorted = embedding(rows, plan.rows);
+  const Var sorted = moe_dispatch(rows, plan);
   const Var inner = silu_mul(grouped_linear(sorted, m.gate_proj, plan.offsets),
                              grouped_linear(sorted, m.up_proj, plan.offsets));
   return reshape(moe_combine(grouped_linear(inner, m.down_proj, plan.offsets), route.weights, plan),

@@ -24,7 +24,7 @@ GatedRmsNormParams params_of(const CommandEncoder& encoder, const Buffer& x) {
   params.norm.rows = x.shape().rows();
   params.norm.cols = x.shape().cols();
   params.norm.row_block =
-      rms_norm_row_block(params.norm.rows, params.norm.cols, encoder.device() == Device::cpu());
+      rms_norm_row_block(params.norm.rows, encoder.device() == Device::cpu());
   return params;
 }
 

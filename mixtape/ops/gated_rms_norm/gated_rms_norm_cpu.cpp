@@ -11,40 +11,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
-// a * x, and 0 where a is 0 even if x is infinite.
-HWY_INLINE Floats mul_or_zero(Floats a, Floats x) {
-  return hn::IfThenElse(hn::Eq(a, zero()), zero(), hn::Mul(a, x));
-}
-
-template <class T>
-float mean_of_squares(const T* x, std::size_t cols) {
-  Floats s0 = zero(), s1 = zero(), s2 = zero(), s3 = zero();
-  const std::size_t step = lanes();
-  std::size_t c = 0;
-  for (; c + 4 * step <= cols; c += 4 * step) {
-    const Floats x0 = load(x + c), x1 = load(x + c + step);
-    const Floats x2 = load(x + c + 2 * step), x3 = load(x + c + 3 * step);
-    s0 = hn::MulAdd(x0, x0, s0);
-    s1 = hn::MulAdd(x1, x1, s1);
-    s2 = hn::MulAdd(x2, x2, s2);
-    s3 = hn::MulAdd(x3, x3, s3);
-  }
-  for (; c < cols; c += step) {
-    const Floats v = load(x + c, cols - c);
-    s0 = hn::MulAdd(v, v, s0);
-  }
-  return sum_lanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))) / static_cast<float>(cols);
-}
-
 template <class T, class W>
-void forward_row(const T* x, const T* z, const W* w, float rstd, T* y, std::size_t cols) {
+void forward_row(const T* x, const T* z, const W* w, float rstd, T* y, std::size_t cols, bool is_large) {
   const Floats r = set(rstd);
-  for (std::size_t c = 0; c < cols; c += lanes()) {
-    const std::size_t n = cols - c;
-    const Floats gate = load(z + c, n);
-    const Floats normed = hn::Mul(hn::Mul(load(x + c, n), r), load(w + c, n));
-    store(hn::Mul(normed, mul_or_zero(sigmoid(gate), gate)), y + c, n);
-  }
+  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
+    const Floats gate = step.load(z + c);
+    const Floats normed = hn::Mul(hn::Mul(step.load(x + c), r), step.load(w + c));
+    step.store(hn::Mul(normed, mul_or_zero(sigmoid(gate), gate)), y + c);
+  });
 }
 
 template <class T, class W = T>
@@ -55,11 +29,12 @@ void gated_rms_norm_forward(const HostCall& call) {
   T* y = call.write<T>(0);
   float* rstd = call.write<float>(1);
   const auto cols = static_cast<std::size_t>(p.cols);
+  const bool is_large = streams(y, p.rows, p.cols);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t at = r * p.cols;
-      rstd[r] = 1.0f / std::sqrt(mean_of_squares(x + at, cols) + p.eps);
-      forward_row(x + at, z + at, w, rstd[r], y + at, cols);
+      rstd[r] = 1.0f / std::sqrt(dot_of(x + at, x + at, cols) / static_cast<float>(p.cols) + p.eps);
+      forward_row(x + at, z + at, w, rstd[r], y + at, cols, is_large);
     }
   });
 }
@@ -81,17 +56,13 @@ float gate_row(const T* x, const T* z, const W* w, float rstd, const T* dy, floa
     const std::size_t n = cols - c;
     const Floats gate = load(z + c, n), upstream = load(dy + c, n), weight = load(w + c, n);
     const Floats in = load(x + c, n), normed = hn::Mul(in, r);
-    const Floats e = exp(hn::Neg(hn::Abs(gate)));
-    const Floats large = hn::Div(set(1.0f), hn::Add(set(1.0f), e)), small = hn::Mul(e, large);
-    const auto is_negative = hn::Lt(gate, zero());
-    const Floats s = hn::IfThenElse(is_negative, small, large);
-    const Floats s_of_minus = hn::IfThenElse(is_negative, large, small);
-    const Floats own = hn::Mul(upstream, mul_or_zero(s, gate));
+    const Sigmoids s = sigmoids(gate);
+    const Floats own = hn::Mul(upstream, mul_or_zero(s.of_x, gate));
     store(own, g + c, n);
     dot = hn::MulAdd(hn::Mul(own, weight), in, dot);
     if (dw != nullptr) store(hn::MulAdd(own, normed, load(dw + c, n)), dw + c, n);
     if (dz == nullptr) continue;
-    const Floats slope = mul_or_zero(s, hn::Add(set(1.0f), mul_or_zero(s_of_minus, gate)));
+    const Floats slope = mul_or_zero(s.of_x, hn::Add(set(1.0f), mul_or_zero(s.of_minus_x, gate)));
     const Floats d = hn::Mul(hn::Mul(upstream, hn::Mul(normed, weight)), slope);
     store(accumulate_dz ? hn::Add(load(dz + c, n), d) : d, dz + c, n);
   }
@@ -101,14 +72,13 @@ float gate_row(const T* x, const T* z, const W* w, float rstd, const T* dy, floa
 // dx = rstd * (g*w - x*slope), slope = rstd^2/cols * sum g*w*x
 template <class T, class W>
 void backward_row(const T* x, const W* w, float rstd, float slope, const float* g, T* dx, std::size_t cols,
-                  bool accumulate) {
+                  bool accumulate, bool is_large) {
   const Floats r = set(rstd), k = set(slope);
-  for (std::size_t c = 0; c < cols; c += lanes()) {
-    const std::size_t n = cols - c;
-    const Floats scaled = hn::Mul(load(g + c, n), load(w + c, n));
-    const Floats d = hn::Mul(r, hn::NegMulAdd(load(x + c, n), k, scaled));
-    store(accumulate ? hn::Add(load(dx + c, n), d) : d, dx + c, n);
-  }
+  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
+    const Floats scaled = hn::Mul(step.load(g + c), step.load(w + c));
+    const Floats d = hn::Mul(r, hn::NegMulAdd(step.load(x + c), k, scaled));
+    step.store(accumulate ? hn::Add(step.load(dx + c), d) : d, dx + c);
+  });
 }
 
 // Writes dx and dz, and per block of rows a partial dw.
@@ -123,6 +93,8 @@ void gated_rms_norm_backward(const HostCall& call) {
   T* dz = params.wants_dz ? call.write<T>(p.wants_dx) : nullptr;
   float* partials = p.wants_dw ? call.write<float>(p.wants_dx + params.wants_dz) : nullptr;
   const auto cols = static_cast<std::size_t>(p.cols);
+  const bool accumulate = p.accumulate_dx != 0;
+  const bool is_large = p.wants_dx && !accumulate && streams(dx, p.rows, p.cols);
   cpu::parallel_for(p.rows, p.row_block, [&](std::int64_t begin, std::int64_t end) {
     static thread_local cpu::Scratch scratch;
     float* g = scratch.get<float>(cols);
@@ -134,7 +106,7 @@ void gated_rms_norm_backward(const HostCall& call) {
                                  params.accumulate_dz != 0, partial, cols);
       if (!p.wants_dx) continue;
       const float slope = dot * rstd[r] / static_cast<float>(p.cols) * rstd[r];
-      backward_row(x + at, w, rstd[r], slope, g, dx + at, cols, p.accumulate_dx != 0);
+      backward_row(x + at, w, rstd[r], slope, g, dx + at, cols, accumulate, is_large);
     }
   });
 }

@@ -30,7 +30,7 @@ Var moe_block(const std::vector<Var>& v, const Sizes& s) {
   const Var& x = v[0];
   const MoeRoute route = moe_route(matmul(x, v[1], false, true), s.k, s.normalise);
   const MoePlan plan = moe_plan(x.tape().encoder(), route.indices, s.experts);
-  const Var rows = embedding(x, plan.rows);
+  const Var rows = moe_dispatch(x, plan);
   const Var inner =
       silu_mul(grouped_matmul(rows, v[2], plan.offsets), grouped_matmul(rows, v[3], plan.offsets));
   const Var routed = moe_combine(grouped_matmul(inner, v[4], plan.offsets), route.weights, plan);

@@ -1,3 +1,4 @@
+#include "mixtape/ops/embedding/embedding.h"
 #include "mixtape/ops/moe_route/moe_route.h"
 #include "mixtape/ops/moe_route/moe_route_params.h"
 #include "mixtape/runtime/checks.h"
@@ -62,6 +63,27 @@ void moe_combine_backward(CommandEncoder& encoder, const Buffer& x, const Buffer
                   .params = params_bytes(params),
                   .reads = {x, weights, inverse, dy},
                   .writes = writes});
+}
+
+// The backward is a combination with weights of 1: no sorting, unlike a table's gradient.
+Var moe_dispatch(const Var& x, const MoePlan& plan) {
+  require(x.value() && x.shape().rank() == 2 && x.shape()[0] > 0 && x.shape()[1] > 0, "moe_dispatch: x is ",
+          x.value(), ", expected [tokens, cols]");
+  const std::int64_t tokens = x.shape()[0], slots = plan.rows.numel();
+  require(slots > 0 && slots % tokens == 0, "moe_dispatch: the plan has ", slots,
+          " places, expected some for ", "each of ", tokens, " tokens");
+  Tape& tape = common_tape("moe_dispatch", {x});
+  const Buffer y = tape.alloc(x.dtype(), {slots, x.shape()[1]});
+  embedding_forward(tape.encoder(), x.value(), plan.rows, y);
+  return tape.record("moe_dispatch", {x}, y, [tokens, slots, inverse = plan.inverse](Backward& b) {
+    const auto [dx, accumulate] = b.grad(0);
+    const Device& device = b.encoder().device();
+    const Buffer ones = device.alloc_uninitialized(DType::f32, {tokens, slots / tokens});
+    b.encoder().fill(ones, 1.0f);
+    const Buffer sum = accumulate == Accumulate::no ? dx : device.alloc_uninitialized(dx.dtype(), dx.shape());
+    moe_combine_forward(b.encoder(), b.dy(), ones, inverse, sum);
+    if (accumulate == Accumulate::yes) b.encoder().accumulate(sum, dx);
+  });
 }
 
 Var moe_combine(const Var& x, const Var& weights, const MoePlan& plan) {

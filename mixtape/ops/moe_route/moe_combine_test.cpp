@@ -80,6 +80,23 @@ TEST(MoePlan, RefusesBadArguments) {
   MIXTAPE_EXPECT_ERROR(moe_plan(encoder, device.alloc(DType::u32, {4, 2}), 0), kInvalid, "n_experts is 0");
 }
 
+TEST(MoeDispatch, MatchesOracle) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : testing::kValueDtypes) {
+      for (const std::int64_t cols : {1, 5, 16, 64})
+        check_op(device, moe_dispatch_check(device, dtype, 6, 3, cols));
+    }
+  }
+}
+
+TEST(MoeDispatch, RefusesAPlanOfOtherTokens) {
+  Tape tape(Device::cpu());
+  const Buffer experts = Buffer::from(Device::cpu(), {4, 2}, std::vector<std::uint32_t>(8, 1));
+  const MoePlan plan = moe_plan(tape.encoder(), experts, 2);
+  const Var x = tape.constant(Device::cpu().alloc(DType::f32, {3, 5}));
+  MIXTAPE_EXPECT_ERROR(moe_dispatch(x, plan), kInvalid, "the plan has 8 places, expected some for each of 3");
+}
+
 TEST(MoeCombine, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : testing::kValueDtypes) check_ops(device, moe_combine_checks(device, dtype));

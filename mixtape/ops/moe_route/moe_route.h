@@ -5,6 +5,8 @@
 //     with normalise w * (dweights - sum_j w dweights) for the chosen experts and exactly 0 for the others
 //   moe_plan     slot s = t*k + j; `order` lists the slots by expert, then by number; rows[i] = order[i] / k;
 //                order[inverse[s]] = s; expert e has the places offsets[e] <= i < offsets[e+1]
+//   moe_dispatch y[i] = x[rows[i]]: each token's row once per chosen expert, sorted by expert
+//     dx[t] = sum_j dy[inverse[t*k+j]], in increasing j
 //   moe_combine  y[t] = sum_j weights[t,j] * x[inverse[t*k+j]], in increasing j
 //     dx[inverse[t*k+j]] = weights[t,j] * dy[t]        dweights[t,j] = sum_d x[inverse[t*k+j],d] * dy[t,d]
 // Shapes: logits, dlogits [T,E], f32, bf16 or f16; weights, dweights f32 [T,k], indices u32 [T,k], 1 <= k <=
@@ -13,11 +15,11 @@
 // for backward: moe_route logits, indices and weights; moe_combine x, weights and inverse. Deterministic. A
 // NaN in a row of logits makes the row's weights NaN. With k = 1 and normalise the weight is 1 and the
 // gradient truly 0. Accuracy (u = 2^-24): weights (8 + 2 |logit - max| + E/16) u relative; dlogits 1 unit +
-// (10 + 2 |logit - max| + E/16 + k) u * p * max |dweights|; y half a unit + k u sum |weights*x|; dx 1 unit;
-// dweights (4 + D/32) u sum |x*dy|. Errors: invalid_argument for dtypes, ranks, shapes or devices that
-// disagree, an empty dimension, k outside 1 .. E, or 2^32 slots and more; index_out_of_range at wait for an
-// expert of moe_plan outside 0 .. E-1 (its slot then follows those of all experts) and for a place of
-// `inverse` outside x (it counts as a row of 0).
+// (10 + 2 |logit - max| + E/16 + k) u * p * max |dweights|; y half a unit + k u sum |weights*x|,
+// moe_dispatch's dx likewise; dx 1 unit; dweights (4 + D/32) u sum |x*dy|. Errors: invalid_argument for
+// dtypes, ranks, shapes or devices that disagree, an empty dimension, k outside 1 .. E, or 2^32 slots and
+// more; index_out_of_range at wait for an expert of moe_plan outside 0 .. E-1 (its slot then follows those of
+// all experts) and for a place of `inverse` outside x (it counts as a row of 0).
 #pragma once
 
 #include "mixtape/autograd/tape.h"
@@ -42,8 +44,10 @@ MoeRoute moe_route(const Var& logits, std::int64_t k, bool normalise);
 struct MoePlan {
   Buffer order, rows, inverse, offsets;
 };
-// embedding(x, plan.rows) copies each token's row once per chosen expert, sorted by expert.
 MoePlan moe_plan(CommandEncoder& encoder, const Buffer& indices, std::int64_t n_experts);
+
+// x [T,D] -> [T*k,D].
+Var moe_dispatch(const Var& x, const MoePlan& plan);
 
 void moe_combine_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& weights,
                          const Buffer& inverse, const Buffer& y);

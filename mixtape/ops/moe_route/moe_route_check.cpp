@@ -53,6 +53,28 @@ OpCheck moe_combine_check(const Device& device, DType dtype, std::int64_t tokens
   return check;
 }
 
+OpCheck moe_dispatch_check(const Device& device, DType dtype, std::int64_t tokens, std::int64_t k,
+                           std::int64_t cols) {
+  const HostTensor experts = testing::random_indices({tokens, k}, 7, 4);
+  const std::vector<std::int64_t> inverse =
+      oracle::moe_inverse({experts.values.begin(), experts.values.end()}, 4);
+  OpCheck check;
+  check.name = str("moe_dispatch ", dtype, " ", tokens, "x", k, "x", cols);
+  check.inputs = {testing::random_tensor(dtype, {tokens, cols}, 1)};
+  check.op = [indices = upload(device, experts)](const std::vector<Var>& v) {
+    return moe_dispatch(v[0], moe_plan(v[0].tape().encoder(), indices, 4));
+  };
+  check.forward = [=](const auto& v) { return oracle::moe_dispatch(v[0], inverse, k, cols); };
+  check.complex_forward = [=](const auto& v) { return oracle::moe_dispatch(v[0], inverse, k, cols); };
+  check.backward = [=](const auto&, const Doubles& dy) -> std::vector<Doubles> {
+    return {oracle::moe_dispatch_backward(dy, inverse, k, cols)};
+  };
+  check.forward_bound = {0.0, 0.0};
+  check.backward_bound = {0.5, static_cast<double>(k * k) * 0x1p-24 * 4.0};
+  check.prove_oracle = tokens * k * cols <= 400;
+  return check;
+}
+
 std::vector<OpCheck> moe_route_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks;
   for (const bool normalise : {false, true}) {
@@ -70,7 +92,13 @@ std::vector<OpCheck> moe_combine_checks(const Device& device, DType dtype) {
           moe_combine_check(device, dtype, 5, 3, 17), moe_combine_check(device, dtype, 90, 8, 130)};
 }
 
+std::vector<OpCheck> moe_dispatch_checks(const Device& device, DType dtype) {
+  return {moe_dispatch_check(device, dtype, 7, 1, 5), moe_dispatch_check(device, dtype, 3, 2, 16),
+          moe_dispatch_check(device, dtype, 5, 3, 17), moe_dispatch_check(device, dtype, 90, 8, 130)};
+}
+
 MIXTAPE_OP_CHECKS(moe_route, testing::kValueDtypes, moe_route_checks)
+MIXTAPE_OP_CHECKS(moe_dispatch, testing::kValueDtypes, moe_dispatch_checks)
 MIXTAPE_OP_CHECKS(moe_combine, testing::kValueDtypes, moe_combine_checks)
 
 }  // namespace mixtape

@@ -56,6 +56,26 @@ inline std::vector<std::int64_t> moe_inverse(const std::vector<std::int64_t>& in
 }
 
 template <class T>
+std::vector<T> moe_dispatch(const std::vector<T>& x, const std::vector<std::int64_t>& inverse, std::int64_t k,
+                            std::int64_t cols) {
+  std::vector<T> y(x.size() * k);
+  for (std::size_t s = 0; s < inverse.size(); ++s) {
+    for (std::int64_t c = 0; c < cols; ++c) y[inverse[s] * cols + c] = x[s / k * cols + c];
+  }
+  return y;
+}
+
+inline std::vector<double> moe_dispatch_backward(const std::vector<double>& dy,
+                                                 const std::vector<std::int64_t>& inverse, std::int64_t k,
+                                                 std::int64_t cols) {
+  std::vector<double> dx(dy.size() / k);
+  for (std::size_t s = 0; s < inverse.size(); ++s) {
+    for (std::int64_t c = 0; c < cols; ++c) dx[s / k * cols + c] += dy[inverse[s] * cols + c];
+  }
+  return dx;
+}
+
+template <class T>
 std::vector<T> moe_combine(const std::vector<T>& x, const std::vector<T>& weights,
                            const std::vector<std::int64_t>& inverse, std::int64_t k) {
   const std::size_t cols = x.size() / inverse.size();

@@ -10,33 +10,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
-template <class T>
-float sum_of_squares(const T* x, std::size_t cols) {
-  Floats s0 = zero(), s1 = zero(), s2 = zero(), s3 = zero();
-  const std::size_t step = lanes();
-  std::size_t c = 0;
-  for (; c + 4 * step <= cols; c += 4 * step) {
-    const Floats x0 = load(x + c), x1 = load(x + c + step);
-    const Floats x2 = load(x + c + 2 * step), x3 = load(x + c + 3 * step);
-    s0 = hn::MulAdd(x0, x0, s0);
-    s1 = hn::MulAdd(x1, x1, s1);
-    s2 = hn::MulAdd(x2, x2, s2);
-    s3 = hn::MulAdd(x3, x3, s3);
-  }
-  for (; c < cols; c += step) {
-    const Floats v = load(x + c, cols - c);
-    s0 = hn::MulAdd(v, v, s0);
-  }
-  return sum_lanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
-}
-
 template <class T, class W>
-void rms_norm_row(const T* x, const W* w, float rstd, T* y, std::size_t cols) {
+void rms_norm_row(const T* x, const W* w, float rstd, T* y, std::size_t cols, bool is_large) {
   const Floats r = set(rstd);
-  for (std::size_t c = 0; c < cols; c += lanes()) {
-    const std::size_t n = cols - c;
-    store(hn::Mul(hn::Mul(load(x + c, n), r), load(w + c, n)), y + c, n);
-  }
+  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
+    step.store(hn::Mul(hn::Mul(step.load(x + c), r), step.load(w + c)), y + c);
+  });
 }
 
 template <class T, class W = T>
@@ -47,11 +26,12 @@ void rms_norm_forward(const HostCall& call) {
   T* y = call.write<T>(0);
   float* rstd = call.write<float>(1);
   const auto cols = static_cast<std::size_t>(p.cols);
+  const bool is_large = streams(y, p.rows, p.cols);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      const float mean = sum_of_squares(x + r * p.cols, cols) / static_cast<float>(p.cols);
-      rstd[r] = 1.0f / std::sqrt(mean + p.eps);
-      rms_norm_row(x + r * p.cols, w, rstd[r], y + r * p.cols, cols);
+      const T* row = x + r * p.cols;
+      rstd[r] = 1.0f / std::sqrt(dot_of(row, row, cols) / static_cast<float>(p.cols) + p.eps);
+      rms_norm_row(row, w, rstd[r], y + r * p.cols, cols, is_large);
     }
   });
 }
@@ -61,43 +41,35 @@ MIXTAPE_SIMD_KERNEL(rms_norm_forward)
 }
 [[maybe_unused]] void rms_norm_forward_f16_w_f32(const HostCall& call) { rms_norm_forward<f16, float>(call); }
 
-template <class T, class W>
-float weighted_dot(const T* dy, const W* w, const T* x, std::size_t cols) {
-  Floats s0 = zero(), s1 = zero();
-  const std::size_t step = lanes();
+// Returns sum dy*w*x; with kAddsWeight dw += dy*x*rstd in the same pass.
+template <bool kAddsWeight, class T, class W>
+float gather_row(const T* x, const W* w, float rstd, const T* dy, float* dw, std::size_t cols) {
+  const Floats r = set(rstd);
+  Floats dots0 = zero(), dots1 = zero();
+  const auto add = [&](std::size_t c, std::size_t n, Floats& dots) HWY_ATTR {
+    const Floats in = load(x + c, n), upstream = load(dy + c, n);
+    dots = hn::MulAdd(hn::Mul(upstream, load(w + c, n)), in, dots);
+    if constexpr (kAddsWeight) store(hn::MulAdd(upstream, hn::Mul(in, r), load(dw + c, n)), dw + c, n);
+  };
   std::size_t c = 0;
-  for (; c + 2 * step <= cols; c += 2 * step) {
-    s0 = hn::MulAdd(hn::Mul(load(dy + c), load(w + c)), load(x + c), s0);
-    s1 = hn::MulAdd(hn::Mul(load(dy + c + step), load(w + c + step)), load(x + c + step), s1);
+  for (; c + 2 * lanes() <= cols; c += 2 * lanes()) {
+    add(c, lanes(), dots0);
+    add(c + lanes(), lanes(), dots1);
   }
-  for (; c < cols; c += step) {
-    const std::size_t n = cols - c;
-    s0 = hn::MulAdd(hn::Mul(load(dy + c, n), load(w + c, n)), load(x + c, n), s0);
-  }
-  return sum_lanes(hn::Add(s0, s1));
+  for (; c < cols; c += lanes()) add(c, cols - c, dots0);
+  return sum_lanes(hn::Add(dots0, dots1));
 }
 
 // dx = rstd * (dy*w - x*slope), slope = rstd^2/cols * sum dy*w*x
 template <class T, class W>
 void rms_norm_backward_row(const T* x, const W* w, float rstd, float slope, const T* dy, T* dx,
-                           std::size_t cols, bool accumulate) {
+                           std::size_t cols, bool accumulate, bool is_large) {
   const Floats r = set(rstd), k = set(slope);
-  for (std::size_t c = 0; c < cols; c += lanes()) {
-    const std::size_t n = cols - c;
-    const Floats g = hn::Mul(load(dy + c, n), load(w + c, n));
-    const Floats d = hn::Mul(r, hn::NegMulAdd(load(x + c, n), k, g));
-    store(accumulate ? hn::Add(load(dx + c, n), d) : d, dx + c, n);
-  }
-}
-
-template <class T>
-void add_weight_gradient(const T* x, float rstd, const T* dy, float* dw, std::size_t cols) {
-  const Floats r = set(rstd);
-  for (std::size_t c = 0; c < cols; c += lanes()) {
-    const std::size_t n = cols - c;
-    const Floats normed = hn::Mul(load(x + c, n), r);
-    store(hn::MulAdd(load(dy + c, n), normed, load(dw + c, n)), dw + c, n);
-  }
+  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
+    const Floats g = hn::Mul(step.load(dy + c), step.load(w + c));
+    const Floats d = hn::Mul(r, hn::NegMulAdd(step.load(x + c), k, g));
+    step.store(accumulate ? hn::Add(step.load(dx + c), d) : d, dx + c);
+  });
 }
 
 // Writes dx, and per block of rows a partial dw. dx comes last: it may overwrite dy.
@@ -111,16 +83,18 @@ void rms_norm_backward(const HostCall& call) {
   T* dx = p.wants_dx ? call.write<T>(0) : nullptr;
   float* partials = p.wants_dw ? call.write<float>(p.wants_dx) : nullptr;
   const auto cols = static_cast<std::size_t>(p.cols);
+  const bool accumulate = p.accumulate_dx != 0;
+  const bool is_large = p.wants_dx && !accumulate && streams(dx, p.rows, p.cols);
   cpu::parallel_for(p.rows, p.row_block, [&](std::int64_t begin, std::int64_t end) {
     float* partial = partials + begin / p.row_block * p.cols;
     if (p.wants_dw) std::fill(partial, partial + cols, 0.0f);
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t at = r * p.cols;
-      if (p.wants_dw) add_weight_gradient(x + at, rstd[r], dy + at, partial, cols);
+      const float dot = p.wants_dw ? gather_row<true>(x + at, w, rstd[r], dy + at, partial, cols)
+                                   : gather_row<false>(x + at, w, rstd[r], dy + at, partial, cols);
       if (!p.wants_dx) continue;
-      const float dot = weighted_dot(dy + at, w, x + at, cols);
       const float slope = dot * rstd[r] / static_cast<float>(p.cols) * rstd[r];
-      rms_norm_backward_row(x + at, w, rstd[r], slope, dy + at, dx + at, cols, p.accumulate_dx != 0);
+      rms_norm_backward_row(x + at, w, rstd[r], slope, dy + at, dx + at, cols, accumulate, is_large);
     }
   });
 }

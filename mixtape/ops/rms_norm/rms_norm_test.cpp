@@ -16,6 +16,15 @@ TEST(RmsNorm, MatchesOracle) {
   }
 }
 
+TEST(RmsNorm, A10_EveryWidthTo130) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : testing::kValueDtypes) {
+      for (std::int64_t cols = 1; cols <= 130; ++cols)
+        check_op(device, rms_norm_check(dtype, dtype, {2, cols}), 1);
+    }
+  }
+}
+
 TEST(RmsNorm, ManyRowsAndWideRows) {
   for (const Device& device : testing::test_devices()) {
     check_op(device, rms_norm_check(DType::f32, DType::f32, {97, 33}));

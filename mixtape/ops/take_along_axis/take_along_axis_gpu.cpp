@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::int64_t kWarpPicks = 32, kBlockPicks = 1024;
 constexpr std::size_t kShortRow = 4096;  // bytes that a warp zeroes on its way
-constexpr std::int64_t kFewLooks = 64;   // of each lane at the row's picks
+constexpr std::int64_t kWarpSums = 512;  // that a warp puts together
 
 void forward(const Call& call) {
   const auto& p = call.params<TakeAlongAxisParams>();
@@ -30,8 +30,8 @@ void backward(const Call& call) {
   const Argument errors = call.index_errors(p.cols, p.index_is_signed != 0);
   if (p.k > kBlockPicks) return backward_by_chunks(call, p, errors);
   const std::size_t row_bytes = static_cast<std::size_t>(p.cols) * size_of(dx.dtype());
-  const std::int64_t looks = p.k * ceil_div(static_cast<std::int64_t>(row_bytes), 32 * 16);
-  if (p.accumulate == 0 && p.k <= kWarpPicks && looks <= kFewLooks && rows_are_packs({&dx})) {
+  if (p.accumulate == 0 && p.k <= kWarpPicks && kWarpPicks / p.k * p.cols <= kWarpSums &&
+      rows_are_packs({&dx})) {
     const std::int64_t warps = ceil_div(p.rows, kWarpPicks / p.k);
     return call.launch(str("take_along_axis_backward_packs_", dx.dtype()), grid_of(ceil_div(warps, 8)),
                        {32, 8, 1}, p, {call.read(0), call.read(1), dx, errors});

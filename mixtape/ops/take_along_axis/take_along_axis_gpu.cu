@@ -84,41 +84,51 @@ MIXTAPE_DEVICE void take_along_axis_backward(const TakeAlongAxisParams& p, Globa
   if (!is_column(p, at)) return report_index(errors, i, bits);
   if (is_first) add_sum(out + at, sum, p.accumulate != 0);
 }
-// A warp reads the picks of 32 / k rows at once. Then, row by row, each lane picks up what the row's picks,
-// in order, have for its pack of columns, so that dx is written once. cols is a multiple of the pack.
+constexpr int kWarpSums = 512;  // of the columns of a warp's rows
+
+// A warp takes 32 / k rows, a pick per lane: the first lane with a column adds up those of the lanes above.
+// The rows are put together in shared memory, so that dx is written once. cols is a multiple of the pack.
 template <class T>
 MIXTAPE_DEVICE void take_along_axis_backward_packs(const TakeAlongAxisParams& p, Global<const T> dy,
                                                    Global<const std::uint32_t> index, Global<T> dx,
-                                                   Global<std::uint64_t> errors) {
+                                                   Global<std::uint64_t> errors, Shared<float> sums) {
   constexpr int kPack = 16 / sizeof(T);
-  const int k = static_cast<int>(p.k), rows = kLanes / k, me = lane();
-  const std::int64_t first_row = row_index() * rows, i = first_row * k + me;
-  const bool has_pick = me < rows * k && i < p.rows * k;
+  const int k = static_cast<int>(p.k), cols = static_cast<int>(p.cols), me = lane();
+  const int in_row = me % k, begin = me - in_row;
+  const std::int64_t first_row = row_index() * (kLanes / k), i = first_row * k + me;
+  const std::int64_t left = p.rows - first_row;
+  const int rows = left <= 0 ? 0 : left < kLanes / k ? static_cast<int>(left) : kLanes / k;
+  const bool has_pick = me < rows * k;
   const std::uint32_t bits = has_pick ? static_cast<std::uint32_t>(index[i]) : 0u;
   const float d = has_pick ? to_f32(dy[i]) : 0.0f;
+  const Pack<float, 4> zeros{};
+  for (int c = me * 4; c < rows * cols; c += kLanes * 4) store_pack(sums + c, zeros);
+  bool is_first = has_pick;
+  float sum = 0.0f;
+  for (int j = 0; j < k; ++j) {
+    const int other = begin + j < kLanes ? begin + j : kLanes - 1;
+    const bool is_same = lane_shuffle(bits, other) == bits;
+    const float other_d = lane_shuffle(d, other);
+    if (is_same && j < in_row) is_first = false;
+    if (is_same && j >= in_row) sum += other_d;
+  }
+  lane_barrier();
   const std::int64_t at = column_of(p, bits);
-  const bool is_bad = has_pick && !is_column(p, at);
-  if (is_bad) report_index(errors, i, bits);
-  const int col = is_bad ? -1 : static_cast<int>(at);
-  for (int r = 0; r < rows && first_row + r < p.rows; ++r) {
-    for (int begin = 0; begin < p.cols; begin += kLanes * kPack) {
-      const int first = begin + me * kPack;
-      float sums[kPack] = {};
-      MIXTAPE_UNROLL_4
-      for (int other = r * k; other < (r + 1) * k; ++other) {
-        const int offset = lane_shuffle(col, other) - first;
-        const float other_d = lane_shuffle(d, other);
-        MIXTAPE_UNROLL
-        for (int c = 0; c < kPack; ++c) {
-          if (offset == c) sums[c] += other_d;
-        }
-      }
-      if (first >= p.cols) continue;
-      Pack<T, kPack> out;
+  if (has_pick && !is_column(p, at)) {
+    report_index(errors, i, bits);
+  } else if (is_first && sum != 0.0f) {
+    sums[me / k * cols + static_cast<int>(at)] = sum;
+  }
+  lane_barrier();
+  for (int c = me * kPack; c < rows * cols; c += kLanes * kPack) {
+    Pack<T, kPack> out;
+    MIXTAPE_UNROLL
+    for (int n = 0; n < kPack; n += 4) {
+      const auto four = load_pack<4>(sums + (c + n));
       MIXTAPE_UNROLL
-      for (int c = 0; c < kPack; ++c) out.v[c] = from_f32<T>(sums[c] == 0.0f ? 0.0f : sums[c]);
-      store_pack(dx + ((first_row + r) * p.cols + first), out);
+      for (int v = 0; v < 4; ++v) out.v[n + v] = from_f32<T>(four.v[v]);
     }
+    store_pack(dx + (first_row * p.cols + c), out);
   }
 }
 
@@ -129,7 +139,8 @@ MIXTAPE_DEVICE void take_along_axis_backward_packs(const TakeAlongAxisParams& p,
   }                                                                                                  \
   MIXTAPE_KERNEL(take_along_axis_backward_packs_##T, 256, TakeAlongAxisParams p, Global<const T> dy, \
                  Global<const std::uint32_t> index, Global<T> dx, Global<std::uint64_t> errors) {    \
-    take_along_axis_backward_packs<T>(p, dy, index, dx, errors);                                     \
+    MIXTAPE_SHARED(float, sums, 8 * kWarpSums);                                                      \
+    take_along_axis_backward_packs<T>(p, dy, index, dx, errors, sums + warp() * kWarpSums);          \
   }
 MIXTAPE_VALUE_KERNELS(BACKWARD)
 
