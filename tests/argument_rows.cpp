@@ -31,7 +31,7 @@ std::vector<Var> on_tape(Tape& tape, const Buffers& buffers) {
 std::vector<ArgumentRow> rows_of_calls() {
   return {
       {"encoder_copy", "src# f32 T,C; dst*# f32 T,C", CALL(e.copy(b[0], b[1]))},
-      {"encoder_accumulate", "src f32 T,C; dst* f32 T,C", CALL(e.accumulate(b[0], b[1]))},
+      {"encoder_accumulate", "src f32 T,C; dst* f32 T,C", CALL(e.accumulate(b[0], b[1])), "dst=src"},
       {"softmax_forward", "x f32 T,C; y* f32 T,C", CALL(softmax_forward(e, b[0], b[1])), "y=x"},
       {"softmax_backward", "y f32 T,C; dy f32 T,C; dx* f32 T,C", CALL(softmax_backward(e, b[0], b[1], b[2])),
        "dx=dy"},

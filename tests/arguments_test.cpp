@@ -227,7 +227,9 @@ TEST_P(Arguments, SharedMemory) {
         expect_refused(str(out.name, " in the memory of ", other.name), buffers);
         continue;
       }
-      const auto apart = run(valid()), together = run(buffers);
+      Buffers separate = valid();
+      separate[i] = make(device, out.dtype, shape_of(out), j);
+      const auto apart = run(separate), together = run(buffers);
       EXPECT_EQ(together[i], apart[i]) << row.name << ": " << out.name << " in place of " << other.name;
     }
   }

@@ -65,7 +65,6 @@ void CommandEncoder::accumulate(const Buffer& src, const Buffer& dst) {
   require(src && dst && src.dtype() == dst.dtype() && is_value(dst.dtype()) && src.numel() == dst.numel(),
           "accumulate: source is ", src, ", destination is ", dst,
           ", expected equal value dtypes and counts");
-  require(!overlap(src, dst), "accumulate: source and destination share memory");
   encode({.kernel = str("accumulate_", dst.dtype()), .params = {}, .reads = {src}, .writes = {dst}});
 }
 

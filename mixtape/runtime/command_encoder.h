@@ -55,7 +55,7 @@ class CommandEncoder {
   void copy(const Buffer& src, const Buffer& dst);
   // Every element becomes `value`, rounded to the dtype. Value dtypes and zero for the others.
   void fill(const Buffer& dst, float value);
-  // dst += src in f32, rounded once; same value dtype and element count, separate memory.
+  // dst += src in f32, rounded once; same value dtype and element count. They may be one buffer.
   void accumulate(const Buffer& src, const Buffer& dst);
 
   // Records what `work` encodes, without doing it; run() of the result does it, each time on what the buffers

@@ -9,8 +9,8 @@ void log_softmax_forward(CommandEncoder& encoder, const Buffer& x, const Buffer&
   check_values("log_softmax", "x", x);
   check_not_empty("log_softmax", "x", x);
   check_like("log_softmax", "y", y, "x", x);
-  check_no_overlap("log_softmax", "y", y, "x", x);
   check_is("log_softmax", "stats", stats, DType::f32, {x.shape().rows(), 2});
+  check_no_overlap("log_softmax", "y", y, "x", x);
   encoder.encode({.kernel = str("log_softmax_forward_", x.dtype()),
                   .params = params_bytes(LogSoftmaxParams{x.shape().rows(), x.shape().cols(), 0}),
                   .reads = {x},
