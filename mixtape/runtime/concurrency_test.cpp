@@ -30,6 +30,11 @@ void in_threads(const std::function<void(int thread)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// With few cores a thread might otherwise be done before the next one starts.
+void give_way(int round) {
+  if (round % 10 == 0) std::this_thread::yield();
+}
+
 class Concurrency : public ::testing::TestWithParam<std::string> {
  protected:
   // Rounds of a test: the simulator is slow.
@@ -56,6 +61,7 @@ TEST_P(Concurrency, EncodersOfTheirOwn) {
   in_threads([&](int t) {
     CommandEncoder encoder(device);
     for (int i = 0; i < rounds(200); ++i) {
+      give_way(i);
       const std::int64_t n = 1 + i * 13 % 700;
       const Buffer a = device.alloc_uninitialized(DType::f32, {n}), b = device.alloc(DType::f32, {n});
       encoder.fill(a, static_cast<float>(t + 1));
@@ -77,6 +83,7 @@ TEST_P(Concurrency, BuffersPassBetweenThreads) {
   std::vector<std::vector<Buffer>> made(kThreads);
   in_threads([&](int t) {
     for (int i = 0; i < rounds(300); ++i) {
+      give_way(i);
       made[static_cast<std::size_t>(t)].push_back(Buffer::from(
           device, {1 + i % 97}, Values(static_cast<std::size_t>(1 + i % 97), static_cast<float>(t))));
     }
@@ -101,6 +108,7 @@ TEST_P(Concurrency, OneInputManyReaders) {
   in_threads([&](int) {
     CommandEncoder encoder(device);
     for (int i = 0; i < rounds(200); ++i) {
+      give_way(i);
       const Buffer view = shared.slice(1, 3);
       const Buffer mine = device.alloc_uninitialized(DType::f32, {2});
       encoder.copy(view, mine);
@@ -111,16 +119,19 @@ TEST_P(Concurrency, OneInputManyReaders) {
   EXPECT_EQ(wrong, 0);
 }
 
+// One thread does nothing but look.
 TEST_P(Concurrency, StatsWhileAllocating) {
   const Device device = Device::open(GetParam());
   const std::size_t live = device.memory_stats().live_bytes;
   std::atomic<int> wrong = 0;
   in_threads([&](int t) {
     for (int i = 0; i < rounds(500); ++i) {
-      const Buffer mine = device.alloc(DType::u8, {64 * (t + 1)});
+      give_way(i);
+      const Buffer mine = t == 0 ? Buffer() : device.alloc(DType::u8, {64 * t});
+      if (t != 0) continue;
       const MemoryStats stats = device.memory_stats();
-      wrong += stats.live_bytes < live + 64 || stats.peak_bytes < stats.live_bytes;
-      if (t == 0) device.reset_peak();
+      wrong += stats.live_bytes < live || stats.peak_bytes < stats.live_bytes;
+      if (i % 50 == 0) device.reset_peak();
     }
   });
   EXPECT_EQ(wrong, 0);
@@ -137,6 +148,7 @@ TEST(ConcurrencyCpu, ErrorsStayWithTheirEncoder) {
     CommandEncoder encoder(device);
     const std::string wanted = str("position ", t, " ");
     for (int i = 0; i < 100; ++i) {
+      give_way(i);
       encoder.encode({.kernel = "concurrency_test_report",
                       .params = params_bytes(std::int64_t{t}),
                       .reads = {},
@@ -159,6 +171,7 @@ TEST(ConcurrencyCpu, KernelsAreRegisteredWhileOthersRun) {
     CommandEncoder encoder(device);
     const Buffer y = device.alloc(DType::f32, {1});
     for (int i = 0; i < 50; ++i) {
+      give_way(i);
       const std::string name = str("concurrency_test_", t, "_", i);
       const auto value = static_cast<float>(100 * t + i);
       device.kernels().register_host(name, [value](const HostCall& call) { *call.write<float>(0) = value; });
@@ -193,6 +206,7 @@ TEST(ConcurrencyCpu, MatrixProducts) {
   in_threads([&](int) {
     Values c(kSize * kSize);
     for (int i = 0; i < 20; ++i) {
+      give_way(i);
       cpu::gemm(gemm, a.data(), b.data(), c.data());
       wrong += c != Values(kSize * kSize, static_cast<float>(kSize));
     }
