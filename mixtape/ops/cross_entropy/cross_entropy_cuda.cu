@@ -5,6 +5,15 @@
 namespace mixtape {
 
 template <class T, int Size, int Held>
+MIXTAPE_DEVICE void store_zeros(const ClusterRow<T, Size, Held>& r, Global<T> out) {
+  constexpr int kPack = ClusterRow<T, Size, Held>::kPack;
+  MIXTAPE_UNROLL
+  for (int h = 0; h < Held; ++h) {
+    if (r.has(h)) store_pack(out + h * r.step, pack_of<kPack>(from_f32<T>(0.0f)));
+  }
+}
+
+template <class T, int Size, int Held>
 MIXTAPE_DEVICE void cross_entropy_cluster(const CrossEntropyParams& p, Global<const T> x,
                                           Global<const std::uint32_t> targets, Global<const float> dloss,
                                           Global<float> loss, Global<T> dx, Global<std::uint64_t> errors,
@@ -27,22 +36,24 @@ MIXTAPE_DEVICE void cross_entropy_cluster(const CrossEntropyParams& p, Global<co
   row.max = finite_max(all.max);
   row.log_sum = log_f32(all.sum);
   if (is_first) loss[r.row] = has_loss ? (all.max - at_target) + row.log_sum : 0.0f;
-  const bool has_gradient = has_loss && row.dloss != 0.0f;
   const int target = static_cast<int>(row.target) - r.first;
+  const float log2_sum = row.log_sum * kLog2E;
   const Global<T> out = dx + r.offset;
+  if (!has_loss || row.dloss == 0.0f) return store_zeros<T, Size, Held>(r, out);
+  const bool has_target = target >= 0 && target % r.step < Row::kPack;
+  const float x_target = has_target ? to_f32(static_cast<T>(x[r.offset + target])) : 0.0f;
   MIXTAPE_UNROLL
   for (int h = 0; h < Held; ++h) {
     if (!r.has(h)) break;
     hide(held.packs[h]);
     Pack<T, Row::kPack> d;
     MIXTAPE_UNROLL
-    for (int i = 0; i < Row::kPack; ++i) {
-      const float q = softmax_at(to_f32(held.packs[h].v[i]), 1.0f, row.max, row.log_sum);
-      const float v = row.dloss * (h * r.step + i == target ? q - 1.0f : q);
-      d.v[i] = from_f32<T>(has_gradient ? v : 0.0f);
-    }
+    for (int i = 0; i < Row::kPack; ++i)
+      d.v[i] = from_f32<T>(row.dloss * softmax_at_log2(to_f32(held.packs[h].v[i]), 1.0f, row.max, log2_sum));
     store_pack(out + h * r.step, d);
   }
+  if (has_target)
+    out[target] = from_f32<T>(row.dloss * (softmax_at_log2(x_target, 1.0f, row.max, log2_sum) - 1.0f));
 }
 
 #define BOTH(T, SIZE, HELD, BLOCKS)                                                                      \

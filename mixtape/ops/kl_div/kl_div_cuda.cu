@@ -106,6 +106,7 @@ MIXTAPE_DEVICE void kl_div_cluster(const KlDivParams& p, Global<const T> teacher
   const float value = kl_loss(all, row);
   if (r.first == 0) loss[r.row] = value;
   const float t_max = finite_max(row.t_max), s_max = finite_max(row.s_max);
+  const float t_log = row.t_log * kLog2E, s_log = row.s_log * kLog2E;
   const Global<T> out = dstudent + r.offset;
   MIXTAPE_UNROLL
   for (int h = 0; h < Held; ++h) {
@@ -115,8 +116,8 @@ MIXTAPE_DEVICE void kl_div_cluster(const KlDivParams& p, Global<const T> teacher
     Pack<T, Row::kPack> d;
     MIXTAPE_UNROLL
     for (int i = 0; i < Row::kPack; ++i) {
-      const float v = weight * (softmax_at(to_f32(in.v[i]), p.inv_t, s_max, row.s_log) -
-                                softmax_at(to_f32(t.packs[h].v[i]), p.inv_t, t_max, row.t_log));
+      const float v = weight * (softmax_at_log2(to_f32(in.v[i]), p.inv_t, s_max, s_log) -
+                                softmax_at_log2(to_f32(t.packs[h].v[i]), p.inv_t, t_max, t_log));
       d.v[i] = from_f32<T>(weight != 0.0f ? v : 0.0f);
     }
     store_pack(out + h * r.step, d);

@@ -29,7 +29,7 @@ MIXTAPE_DEVICE void add_entry(KlSums& k, float t, float s) {
   const float p = exp_fast(t), q = exp_fast(s);
   k.t_sum += p;
   k.s_sum += q;
-  k.gap += p > 0.0f ? p * (t - s) : 0.0f;
+  if (p > 0.0f) k.gap = fma_f32(p, t - s, k.gap);
 }
 
 template <class T, class S, int N, int H>
