@@ -12,7 +12,8 @@
 namespace mixtape::cpu {
 
 // Calls body(begin, end) for consecutive chunks of at most `grain` that cover [0, count). Runs on the calling
-// thread when there is one chunk or the caller is itself inside a parallel region. Rethrows the first
+// thread when there is one chunk or the caller is itself inside a parallel region. Where there are many, a
+// thread takes up to eight neighbours at once, so that it reads memory in long stretches. Rethrows the first
 // exception.
 template <class Body>
 void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
@@ -25,7 +26,8 @@ void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
   }
   std::exception_ptr error;
   std::mutex mutex;
-#pragma omp parallel for schedule(dynamic, 1)
+  const std::int64_t turn = std::clamp<std::int64_t>(chunks / (8 * omp_get_max_threads()), 1, 8);
+#pragma omp parallel for schedule(dynamic, turn)
   for (std::int64_t c = 0; c < chunks; ++c) {
     try {
       body(c * grain, std::min(count, (c + 1) * grain));

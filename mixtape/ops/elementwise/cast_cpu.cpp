@@ -14,13 +14,11 @@ HWY_INLINE Floats quiet(Floats x) {
 }
 
 template <class From, class To>
-void cast_run(const From* x, To* y, std::size_t n, bool accumulate) {
-  std::size_t i = 0;
-  for (; !accumulate && i + lanes() <= n; i += lanes()) store(quiet(load(x + i)), y + i);
-  for (; i < n; i += lanes()) {
-    const Floats v = quiet(load(x + i, n - i));
-    store(accumulate ? hn::Add(load(y + i, n - i), v) : v, y + i, n - i);
-  }
+void cast_run(const From* x, To* y, std::size_t n, bool accumulate, bool is_large) {
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    const Floats v = quiet(step.load(x + i));
+    step.store(accumulate ? hn::Add(step.load(y + i), v) : v, y + i);
+  });
 }
 
 template <class From, class To>
@@ -28,8 +26,9 @@ void cast(const HostCall& call) {
   const auto& p = call.params<UnaryParams>();
   const From* x = call.read<From>(0);
   To* y = call.write<To>(0);
+  const bool accumulate = p.accumulate != 0, is_large = !accumulate && streams(y, 1, p.count);
   cpu::parallel_for(p.count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
-    cast_run(x + begin, y + begin, static_cast<std::size_t>(end - begin), p.accumulate != 0);
+    cast_run(x + begin, y + begin, static_cast<std::size_t>(end - begin), accumulate, is_large);
   });
 }
 

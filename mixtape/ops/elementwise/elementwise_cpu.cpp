@@ -28,6 +28,9 @@ class Repeated {
   }
   const T* at(std::int64_t i) const { return data_ + i % count_; }
   std::int64_t until_repeat(std::int64_t i) const { return count_ - i % count_; }
+  bool keeps_lines(std::int64_t whole) const {
+    return count_ >= whole || count_ * std::int64_t{sizeof(T)} % 64 == 0;
+  }
 
  private:
   static constexpr std::int64_t kShort = 512;
@@ -41,23 +44,6 @@ class Repeated {
 
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
-
-// a * x, and 0 where a is 0 even if x is infinite.
-HWY_INLINE Floats mul_or_zero(Floats a, Floats x) {
-  return hn::IfThenElse(hn::Eq(a, zero()), zero(), hn::Mul(a, x));
-}
-
-struct Sigmoids {
-  Floats of_x;        // s(x)
-  Floats of_minus_x;  // s(-x) = 1 - s(x), without cancellation
-};
-HWY_INLINE Sigmoids sigmoids(Floats x) {
-  const Floats e = exp(hn::Neg(hn::Abs(x)));
-  const Floats large = hn::Div(set(1.0f), hn::Add(set(1.0f), e));
-  const Floats small = hn::Mul(e, large);
-  const auto negative = hn::Lt(x, zero());
-  return {hn::IfThenElse(negative, small, large), hn::IfThenElse(negative, large, small)};
-}
 
 // The table: value(x, factor), and slope(saved, factor) = dy/dx.
 struct scale_op {
@@ -125,10 +111,10 @@ struct softcap_op {
 };
 
 template <class Op, class T>
-void unary_run(const T* x, T* y, std::size_t n, float factor) {
-  std::size_t i = 0;
-  for (; i + lanes() <= n; i += lanes()) store(Op::value(load(x + i), factor), y + i);
-  if (i < n) store(Op::value(load(x + i, n - i), factor), y + i, n - i);
+void unary_run(const T* x, T* y, std::size_t n, float factor, bool is_large) {
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    step.store(Op::value(step.load(x + i), factor), y + i);
+  });
 }
 
 template <class Op, class T>
@@ -136,21 +122,19 @@ void unary_forward(const HostCall& call) {
   const auto& p = call.params<UnaryParams>();
   const T* x = call.read<T>(0);
   T* y = call.write<T>(0);
+  const bool is_large = streams(y, 1, p.count);
   cpu::parallel_for(p.count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
-    unary_run<Op>(x + begin, y + begin, static_cast<std::size_t>(end - begin), p.factor);
+    unary_run<Op>(x + begin, y + begin, static_cast<std::size_t>(end - begin), p.factor, is_large);
   });
 }
 
-template <class Op, class T, bool kAccumulate>
-void unary_backward_run(const T* saved, const T* dy, T* dx, std::size_t n, float factor) {
-  std::size_t i = 0;
-  for (; i + lanes() <= n; i += lanes()) {
-    const Floats d = hn::Mul(load(dy + i), Op::slope(load(saved + i), factor));
-    store(kAccumulate ? hn::Add(load(dx + i), d) : d, dx + i);
-  }
-  if (i == n) return;
-  const Floats d = hn::Mul(load(dy + i, n - i), Op::slope(load(saved + i, n - i), factor));
-  store(kAccumulate ? hn::Add(load(dx + i, n - i), d) : d, dx + i, n - i);
+template <class Op, class T>
+void unary_backward_run(const T* saved, const T* dy, T* dx, std::size_t n, const UnaryParams& p,
+                        bool is_large) {
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    const Floats d = hn::Mul(step.load(dy + i), Op::slope(step.load(saved + i), p.factor));
+    step.store(p.accumulate ? hn::Add(step.load(dx + i), d) : d, dx + i);
+  });
 }
 
 template <class Op, class T>
@@ -159,13 +143,10 @@ void unary_backward(const HostCall& call) {
   const T* saved = call.read<T>(0);
   const T* dy = call.read<T>(1);
   T* dx = call.write<T>(0);
+  const bool is_large = !p.accumulate && streams(dx, 1, p.count);
   cpu::parallel_for(p.count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
-    const auto n = static_cast<std::size_t>(end - begin);
-    if (p.accumulate) {
-      unary_backward_run<Op, T, true>(saved + begin, dy + begin, dx + begin, n, p.factor);
-    } else {
-      unary_backward_run<Op, T, false>(saved + begin, dy + begin, dx + begin, n, p.factor);
-    }
+    unary_backward_run<Op>(saved + begin, dy + begin, dx + begin, static_cast<std::size_t>(end - begin), p,
+                           is_large);
   });
 }
 
@@ -183,22 +164,24 @@ struct div_op {
 };
 
 template <class Op, class T>
-void binary_run(const T* a, const T* b, T* y, std::size_t n) {
-  std::size_t i = 0;
-  for (; i + lanes() <= n; i += lanes()) store(Op::value(load(a + i), load(b + i)), y + i);
-  if (i < n) store(Op::value(load(a + i, n - i), load(b + i, n - i)), y + i, n - i);
+void binary_run(const T* a, const T* b, T* y, std::size_t n, bool is_large) {
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    step.store(Op::value(step.load(a + i), step.load(b + i)), y + i);
+  });
 }
 
+// Runs end where an operand repeats; unless that is at a 64-byte boundary of y, nothing goes past the caches.
 template <class Op, class T>
 void binary_forward(const HostCall& call) {
   const auto& p = call.params<BinaryParams>();
   const Repeated<T> a(call.read<T>(0), p.a_count, p.count);
   const Repeated<T> b(call.read<T>(1), p.b_count, p.count);
   T* y = call.write<T>(0);
+  const bool is_large = streams(y, 1, p.count) && a.keeps_lines(p.count) && b.keeps_lines(p.count);
   cpu::parallel_for(p.count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin, n = 0; i < end; i += n) {
       n = std::min({end - i, a.until_repeat(i), b.until_repeat(i)});
-      binary_run<Op>(a.at(i), b.at(i), y + i, static_cast<std::size_t>(n));
+      binary_run<Op>(a.at(i), b.at(i), y + i, static_cast<std::size_t>(n), is_large);
     }
   });
 }
@@ -224,13 +207,12 @@ struct div_backward_b_op {
 };
 
 template <class Op, class T, class Out>
-void binary_backward_run(const T* dy, const T* self, const T* other, Out* dx, std::size_t n,
-                         bool accumulate) {
-  for (std::size_t i = 0; i < n; i += lanes()) {
-    const std::size_t left = n - i;
-    const Floats d = Op::gradient(load(dy + i, left), load(self + i, left), load(other + i, left));
-    store(accumulate ? hn::Add(load(dx + i, left), d) : d, dx + i, left);
-  }
+void binary_backward_run(const T* dy, const T* self, const T* other, Out* dx, std::size_t n, bool accumulate,
+                         bool is_large) {
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    const Floats d = Op::gradient(step.load(dy + i), step.load(self + i), step.load(other + i));
+    step.store(accumulate ? hn::Add(step.load(dx + i), d) : d, dx + i);
+  });
 }
 
 template <class Op, class T>
@@ -240,11 +222,12 @@ void binary_backward(const HostCall& call) {
   const T* self = call.read<T>(1);
   const Repeated<T> other(call.read<T>(2), p.other_count, p.cols);
   T* dx = call.write<T>(0);
+  const bool is_large = !p.accumulate && streams(dx, 1, p.cols) && other.keeps_lines(p.cols);
   cpu::parallel_for(p.cols, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin, n = 0; i < end; i += n) {
       n = std::min(end - i, other.until_repeat(i));
       binary_backward_run<Op>(dy + i, self + i, other.at(i), dx + i, static_cast<std::size_t>(n),
-                              p.accumulate != 0);
+                              p.accumulate != 0, is_large);
     }
   });
 }
@@ -276,7 +259,7 @@ void binary_backward_sum(const HostCall& call) {
     for (std::int64_t r = block * kRows; r < std::min(p.rows, (block + 1) * kRows); ++r) {
       const std::int64_t at = r * p.cols + c;
       binary_backward_run<Op>(dy + at, self + c, other + at, partial.data() + block * p.cols + c, n,
-                              r > block * kRows);
+                              r > block * kRows, false);
     }
   };
   const std::int64_t grain = cpu::row_grain(kRows * std::min(kCols, p.cols));

@@ -1,5 +1,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mixtape/ops/log_softmax/log_softmax_cpu.cpp"
+#include <algorithm>
 #include <cmath>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -11,42 +12,48 @@ HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
 template <class T>
-float max_of_row(const T* x, std::size_t cols) {
-  Floats max0 = set(-HUGE_VALF), max1 = max0;
-  std::size_t c = 0;
-  for (; c + 2 * lanes() <= cols; c += 2 * lanes()) {
-    max0 = max_nan(max0, load(x + c));
-    max1 = max_nan(max1, load(x + c + lanes()));
-  }
-  for (; c < cols; c += lanes()) {
-    max0 = max_nan(max0, keep_first(load(x + c, cols - c), cols - c, set(-HUGE_VALF)));
-  }
-  return max_lanes_nan(max_nan(max0, max1));
-}
-
-template <class T>
-float sum_of_exp(const T* x, float max, std::size_t cols) {
-  const Floats m = set(max);
+float sum_of_exp(const T* x, float max, std::size_t n) {
+  const Floats shift = set(max == -HUGE_VALF ? 0.0f : max);
   Floats sum0 = zero(), sum1 = zero();
   std::size_t c = 0;
-  for (; c + 2 * lanes() <= cols; c += 2 * lanes()) {
-    sum0 = hn::Add(sum0, exp(hn::Sub(load(x + c), m)));
-    sum1 = hn::Add(sum1, exp(hn::Sub(load(x + c + lanes()), m)));
+  for (; c + 2 * lanes() <= n; c += 2 * lanes()) {
+    __builtin_prefetch(x + c + n);
+    sum0 = hn::Add(sum0, exp_down(hn::Sub(load(x + c), shift)));
+    __builtin_prefetch(x + c + n + lanes());
+    sum1 = hn::Add(sum1, exp_down(hn::Sub(load(x + c + lanes()), shift)));
   }
-  for (; c < cols; c += lanes()) {
-    sum0 = hn::Add(sum0, keep_first(exp(hn::Sub(load(x + c, cols - c), m)), cols - c, zero()));
+  for (; c < n; c += lanes()) {
+    sum0 = hn::Add(sum0, keep_first(exp_down(hn::Sub(load(x + c, n - c), shift)), n - c, zero()));
   }
   return sum_lanes(hn::Add(sum0, sum1));
 }
 
+inline float scalar_exp(float x) { return hn::GetLane(exp_down(set(x))); }
+
+// stats = the largest and log sum exp(x - largest). The row is read from memory once, in blocks that stay in
+// the first-level cache; a block with a larger value rescales the sum.
 template <class T>
-void log_softmax_row(const T* x, T* y, float* stats, std::size_t cols) {
-  stats[0] = max_of_row(x, cols);
-  stats[1] = std::log(sum_of_exp(x, stats[0], cols));
+void row_stats(const T* x, float* stats, std::size_t cols) {
+  constexpr std::size_t kBlock = 4096;
+  float max = -HUGE_VALF, sum = 0.0f;
+  for (std::size_t c = 0; c < cols; c += kBlock) {
+    const std::size_t n = std::min(kBlock, cols - c);
+    const float own = max_of(x + c, n), larger = std::max(max, own);
+    const float own_sum = sum_of_exp(x + c, own, n);
+    sum = (c == 0 ? 0.0f : sum * scalar_exp(max - larger)) + own_sum * scalar_exp(own - larger);
+    max = larger;
+  }
+  stats[0] = max;
+  stats[1] = std::log(sum);
+}
+
+template <class T>
+void log_softmax_row(const T* x, T* y, float* stats, std::size_t cols, bool is_large) {
+  row_stats(x, stats, cols);
   const Floats max = set(stats[0]), log_sum = set(stats[1]);
-  std::size_t c = 0;
-  for (; c + lanes() <= cols; c += lanes()) store(hn::Sub(hn::Sub(load(x + c), max), log_sum), y + c);
-  if (c < cols) store(hn::Sub(hn::Sub(load(x + c, cols - c), max), log_sum), y + c, cols - c);
+  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
+    step.store(hn::Sub(hn::Sub(step.load(x + c), max), log_sum), y + c);
+  });
 }
 
 template <class T>
@@ -55,40 +62,24 @@ void log_softmax_forward(const HostCall& call) {
   const T* x = call.read<T>(0);
   T* y = call.write<T>(0);
   auto* stats = call.write<float>(1);
+  const bool is_large = streams(y, p.rows, p.cols);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)
-      log_softmax_row(x + r * p.cols, y + r * p.cols, stats + 2 * r, static_cast<std::size_t>(p.cols));
+      log_softmax_row(x + r * p.cols, y + r * p.cols, stats + 2 * r, static_cast<std::size_t>(p.cols),
+                      is_large);
   });
 }
 MIXTAPE_SIMD_KERNEL(log_softmax_forward)
 
 template <class T>
-float sum_of_row(const T* dy, std::size_t cols) {
-  Floats sum0 = zero(), sum1 = zero();
-  std::size_t c = 0;
-  for (; c + 2 * lanes() <= cols; c += 2 * lanes()) {
-    sum0 = hn::Add(sum0, load(dy + c));
-    sum1 = hn::Add(sum1, load(dy + c + lanes()));
-  }
-  for (; c < cols; c += lanes()) sum0 = hn::Add(sum0, load(dy + c, cols - c));
-  return sum_lanes(hn::Add(sum0, sum1));
-}
-
-template <class T>
 void log_softmax_backward_row(const T* x, const float* stats, const T* dy, T* dx, std::size_t cols,
-                              bool accumulate) {
-  const Floats max = set(stats[0]), log_sum = set(stats[1]), sum = set(sum_of_row(dy, cols));
-  std::size_t c = 0;
-  for (; !accumulate && c + lanes() <= cols; c += lanes()) {
-    const Floats p = exp(hn::Sub(hn::Sub(load(x + c), max), log_sum));
-    store(hn::NegMulAdd(p, sum, load(dy + c)), dx + c);
-  }
-  for (; c < cols; c += lanes()) {
-    const std::size_t n = cols - c;
-    const Floats p = exp(hn::Sub(hn::Sub(load(x + c, n), max), log_sum));
-    const Floats d = hn::NegMulAdd(p, sum, load(dy + c, n));
-    store(accumulate ? hn::Add(load(dx + c, n), d) : d, dx + c, n);
-  }
+                              bool accumulate, bool is_large) {
+  const Floats max = set(stats[0]), log_sum = set(stats[1]), sum = set(sum_of(dy, cols));
+  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
+    const Floats p = exp(hn::Sub(hn::Sub(step.load(x + c), max), log_sum));
+    const Floats d = hn::NegMulAdd(p, sum, step.load(dy + c));
+    step.store(accumulate ? hn::Add(step.load(dx + c), d) : d, dx + c);
+  });
 }
 
 template <class T>
@@ -98,11 +89,12 @@ void log_softmax_backward(const HostCall& call) {
   const auto* stats = call.read<float>(1);
   const T* dy = call.read<T>(2);
   T* dx = call.write<T>(0);
+  const bool accumulate = p.accumulate != 0, is_large = !accumulate && streams(dx, p.rows, p.cols);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t at = r * p.cols;
       log_softmax_backward_row(x + at, stats + 2 * r, dy + at, dx + at, static_cast<std::size_t>(p.cols),
-                               p.accumulate != 0);
+                               accumulate, is_large);
     }
   });
 }

@@ -12,26 +12,10 @@ HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
 template <class T>
-float sum_run(const T* x, std::size_t n) {
-  Floats sum0 = zero(), sum1 = zero(), sum2 = zero(), sum3 = zero();
-  const std::size_t step = lanes();
-  std::size_t i = 0;
-  for (; i + 4 * step <= n; i += 4 * step) {
-    sum0 = hn::Add(sum0, load(x + i));
-    sum1 = hn::Add(sum1, load(x + i + step));
-    sum2 = hn::Add(sum2, load(x + i + 2 * step));
-    sum3 = hn::Add(sum3, load(x + i + 3 * step));
-  }
-  for (; i < n; i += step) sum0 = hn::Add(sum0, load(x + i, n - i));
-  return sum_lanes(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
-}
-
-template <class T>
-void spread_run(float value, T* dx, std::size_t n, bool accumulate) {
-  const Floats v = set(value);
-  std::size_t i = 0;
-  for (; !accumulate && i + lanes() <= n; i += lanes()) store(v, dx + i);
-  for (; i < n; i += lanes()) store(accumulate ? hn::Add(load(dx + i, n - i), v) : v, dx + i, n - i);
+void spread_run(float value, T* dx, std::size_t n, bool accumulate, bool is_large) {
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    step.store(accumulate ? hn::Add(step.load(dx + i), set(value)) : set(value), dx + i);
+  });
 }
 
 template <class T>
@@ -41,7 +25,7 @@ void row_sum_forward(const HostCall& call) {
   T* y = call.write<T>(0);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)
-      y[r] = T(sum_run(x + r * p.cols, static_cast<std::size_t>(p.cols)) / p.divisor);
+      y[r] = T(sum_of(x + r * p.cols, static_cast<std::size_t>(p.cols)) / p.divisor);
   });
 }
 MIXTAPE_SIMD_KERNEL(row_sum_forward)
@@ -51,10 +35,11 @@ void row_sum_backward(const HostCall& call) {
   const auto& p = call.params<ReduceParams>();
   const T* dy = call.read<T>(0);
   T* dx = call.write<T>(0);
+  const bool accumulate = p.accumulate != 0, is_large = !accumulate && streams(dx, p.rows, p.cols);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       spread_run(static_cast<float>(dy[r]) / p.divisor, dx + r * p.cols, static_cast<std::size_t>(p.cols),
-                 p.accumulate != 0);
+                 accumulate, is_large);
     }
   });
 }
@@ -67,9 +52,9 @@ void sum_forward(const HostCall& call) {
   std::vector<float> blocks(static_cast<std::size_t>((p.cols + kSumBlock - 1) / kSumBlock));
   cpu::parallel_for(p.cols, kSumBlock, [&](std::int64_t begin, std::int64_t end) {
     blocks[static_cast<std::size_t>(begin / kSumBlock)] =
-        sum_run(x + begin, static_cast<std::size_t>(end - begin));
+        sum_of(x + begin, static_cast<std::size_t>(end - begin));
   });
-  *call.write<float>(0) = sum_run(blocks.data(), blocks.size()) / p.divisor;
+  *call.write<float>(0) = sum_of(blocks.data(), blocks.size()) / p.divisor;
 }
 MIXTAPE_SIMD_KERNEL(sum_forward)
 
@@ -78,8 +63,9 @@ void sum_backward(const HostCall& call) {
   const auto& p = call.params<ReduceParams>();
   const float value = *call.read<float>(0) / p.divisor;
   T* dx = call.write<T>(0);
+  const bool accumulate = p.accumulate != 0, is_large = !accumulate && streams(dx, 1, p.cols);
   cpu::parallel_for(p.cols, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
-    spread_run(value, dx + begin, static_cast<std::size_t>(end - begin), p.accumulate != 0);
+    spread_run(value, dx + begin, static_cast<std::size_t>(end - begin), accumulate, is_large);
   });
 }
 MIXTAPE_SIMD_KERNEL(sum_backward)
@@ -104,10 +90,10 @@ float weighted_run(const float* loss, const float* weights, std::size_t n) {
   cpu::parallel_for(rows, kSumBlock, [&](std::int64_t begin, std::int64_t end) {
     const auto block = static_cast<std::size_t>(begin / kSumBlock), n = static_cast<std::size_t>(end - begin);
     sums[block] = weighted_run(loss + begin, weights + begin, n);
-    totals[block] = sum_run(weights + begin, n);
+    totals[block] = sum_of(weights + begin, n);
   });
-  const float total = sum_run(totals.data(), totals.size());
-  *call.write<float>(0) = total == 0.0f ? 0.0f : sum_run(sums.data(), sums.size()) / total;
+  const float total = sum_of(totals.data(), totals.size());
+  *call.write<float>(0) = total == 0.0f ? 0.0f : sum_of(sums.data(), sums.size()) / total;
   *call.write<float>(1) = total;
 }
 

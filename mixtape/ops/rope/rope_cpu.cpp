@@ -35,46 +35,45 @@ inline void set_angles(const RopeParams& p, double position, double sign, const 
 }
 
 template <class T>
-HWY_INLINE void put(Floats v, T* y, std::size_t n, bool accumulate) {
-  store(accumulate ? hn::Add(load(y, n), v) : v, y, n);
+void rotate_half_split(const T* x, const Rotation& rotation, T* y, std::size_t pairs, bool accumulate,
+                       bool is_large) {
+  for_each_step(pairs, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    const Floats cos = step.load(rotation.cos.data() + i), sin = step.load(rotation.sin.data() + i);
+    const Floats a = step.load(x + i), b = step.load(x + pairs + i);
+    const Floats first = hn::NegMulAdd(b, sin, hn::Mul(a, cos)), second = hn::MulAdd(a, sin, hn::Mul(b, cos));
+    step.store(accumulate ? hn::Add(step.load(y + i), first) : first, y + i);
+    step.store(accumulate ? hn::Add(step.load(y + pairs + i), second) : second, y + pairs + i);
+  });
 }
 
 template <class T>
-void rotate_half_split(const T* x, const Rotation& rotation, T* y, std::size_t pairs, bool accumulate) {
-  for (std::size_t i = 0; i < pairs; i += lanes()) {
-    const std::size_t n = pairs - i;
-    const Floats cos = load(rotation.cos.data() + i, n), sin = load(rotation.sin.data() + i, n);
-    const Floats a = load(x + i, n), b = load(x + pairs + i, n);
-    put(hn::NegMulAdd(b, sin, hn::Mul(a, cos)), y + i, n, accumulate);
-    put(hn::MulAdd(a, sin, hn::Mul(b, cos)), y + pairs + i, n, accumulate);
-  }
-}
-
-template <class T>
-void rotate_interleaved(const T* x, const Rotation& rotation, T* y, std::size_t dims, bool accumulate) {
-  for (std::size_t i = 0; i < dims; i += lanes()) {
-    const std::size_t n = dims - i;
-    const Floats cos = load(rotation.cos.data() + i, n), sin = load(rotation.sin.data() + i, n);
-    const Floats v = load(x + i, n);
-    put(hn::MulAdd(hn::Reverse2(kF, v), sin, hn::Mul(v, cos)), y + i, n, accumulate);
-  }
+void rotate_interleaved(const T* x, const Rotation& rotation, T* y, std::size_t dims, bool accumulate,
+                        bool is_large) {
+  for_each_step(dims, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    const Floats cos = step.load(rotation.cos.data() + i), sin = step.load(rotation.sin.data() + i);
+    const Floats v = step.load(x + i);
+    const Floats turned = hn::MulAdd(hn::Reverse2(kF, v), sin, hn::Mul(v, cos));
+    step.store(accumulate ? hn::Add(step.load(y + i), turned) : turned, y + i);
+  });
 }
 
 template <class T>
 void pass_through(const T* x, T* y, std::size_t dims, bool accumulate) {
-  for (std::size_t i = 0; i < dims; i += lanes()) put(load(x + i, dims - i), y + i, dims - i, accumulate);
+  for_each_step(dims, false, [&](std::size_t i, auto step) HWY_ATTR {
+    step.store(accumulate ? hn::Add(step.load(y + i), step.load(x + i)) : step.load(x + i), y + i);
+  });
 }
 
 template <class T>
-void rotate_token(const RopeParams& p, const T* x, const Rotation& rotation, T* y) {
+void rotate_token(const RopeParams& p, const T* x, const Rotation& rotation, T* y, bool is_large) {
   const auto pairs = static_cast<std::size_t>(p.pairs);
   const auto rest = static_cast<std::size_t>(p.head_dim) - 2 * pairs;
   const bool accumulate = p.accumulate != 0;
   for (std::int64_t h = 0; h < p.heads; ++h, x += p.head_dim, y += p.head_dim) {
     if (p.is_interleaved) {
-      rotate_interleaved(x, rotation, y, 2 * pairs, accumulate);
+      rotate_interleaved(x, rotation, y, 2 * pairs, accumulate, is_large);
     } else {
-      rotate_half_split(x, rotation, y, pairs, accumulate);
+      rotate_half_split(x, rotation, y, pairs, accumulate, is_large);
     }
     if (x != y || accumulate) pass_through(x + 2 * pairs, y + 2 * pairs, rest, accumulate);
   }
@@ -89,6 +88,8 @@ void rotate(const HostCall& call, double sign) {
   const float* inv_freq = call.read<float>(2);
   T* y = call.write<T>(0);
   const std::int64_t token = p.heads * p.head_dim;
+  const bool is_large = !p.accumulate && x != y && streams(y, 2 * p.batch * p.length * p.heads, p.pairs) &&
+                        p.head_dim == 2 * p.pairs;
   cpu::parallel_for(p.length, cpu::row_grain(p.batch * token), [&](std::int64_t begin, std::int64_t end) {
     const auto size = static_cast<std::size_t>(p.is_interleaved ? 2 * p.pairs : p.pairs);
     Rotation rotation{std::vector<float>(size), std::vector<float>(size)};
@@ -98,7 +99,7 @@ void rotate(const HostCall& call, double sign) {
         const bool is_known = b > 0 && (p.position_batch == 1 || row[s] == row[s - p.length]);
         if (!is_known) set_angles(p, row[s], sign, inv_freq, rotation);
         const std::int64_t at = (b * p.length + s) * token;
-        rotate_token(p, x + at, rotation, y + at);
+        rotate_token(p, x + at, rotation, y + at, is_large);
       }
     }
   });

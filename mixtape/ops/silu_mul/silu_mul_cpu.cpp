@@ -8,18 +8,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
-// a * x, and 0 where a is 0 even if x is infinite.
-HWY_INLINE Floats mul_or_zero(Floats a, Floats x) {
-  return hn::IfThenElse(hn::Eq(a, zero()), zero(), hn::Mul(a, x));
-}
-
 HWY_INLINE Floats silu_times(Floats gate, Floats up) { return hn::Mul(mul_or_zero(sigmoid(gate), gate), up); }
 
 template <class T>
-void silu_mul_run(const T* gate, const T* up, T* y, std::size_t n) {
-  std::size_t i = 0;
-  for (; i + lanes() <= n; i += lanes()) store(silu_times(load(gate + i), load(up + i)), y + i);
-  if (i < n) store(silu_times(load(gate + i, n - i), load(up + i, n - i)), y + i, n - i);
+void silu_mul_run(const T* gate, const T* up, T* y, std::size_t n, bool is_large) {
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    step.store(silu_times(step.load(gate + i), step.load(up + i)), y + i);
+  });
 }
 
 template <class T>
@@ -28,31 +23,31 @@ void silu_mul_forward(const HostCall& call) {
   const T* up = call.read<T>(1);
   T* y = call.write<T>(0);
   const std::int64_t count = call.params<SiluMulParams>().count;
+  const bool is_large = streams(y, 1, count);
   cpu::parallel_for(count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
-    silu_mul_run(gate + begin, up + begin, y + begin, static_cast<std::size_t>(end - begin));
+    silu_mul_run(gate + begin, up + begin, y + begin, static_cast<std::size_t>(end - begin), is_large);
   });
 }
 MIXTAPE_SIMD_KERNEL(silu_mul_forward)
 
+struct Gradients {
+  Floats gate, up;
+};
+HWY_INLINE Gradients silu_mul_gradients(Floats gate, Floats up, Floats dy) {
+  const Sigmoids s = sigmoids(gate);
+  const Floats slope = mul_or_zero(s.of_x, hn::Add(set(1.0f), mul_or_zero(s.of_minus_x, gate)));
+  return {hn::Mul(hn::Mul(dy, up), slope), hn::Mul(dy, mul_or_zero(s.of_x, gate))};
+}
+
 template <class T>
-void silu_mul_backward_run(const T* gates, const T* ups, const T* dys, T* dgate, T* dup, std::size_t count,
-                           const SiluMulParams& p) {
-  for (std::size_t i = 0; i < count; i += lanes()) {
-    const std::size_t n = count - i;
-    const Floats gate = load(gates + i, n), up = load(ups + i, n), dy = load(dys + i, n);
-    const Floats e = exp(hn::Neg(hn::Abs(gate)));
-    const Floats large = hn::Div(set(1.0f), hn::Add(set(1.0f), e));
-    const Floats small = hn::Mul(e, large);
-    const auto negative = hn::Lt(gate, zero());
-    const Floats s = hn::IfThenElse(negative, small, large);
-    const Floats s_of_minus = hn::IfThenElse(negative, large, small);
-    const Floats slope = mul_or_zero(s, hn::Add(set(1.0f), mul_or_zero(s_of_minus, gate)));
-    const Floats to_gate = hn::Mul(hn::Mul(dy, up), slope);
-    const Floats to_up = hn::Mul(dy, mul_or_zero(s, gate));
+void silu_mul_backward_run(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::size_t n,
+                           const SiluMulParams& p, bool is_large) {
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    const Gradients d = silu_mul_gradients(step.load(gate + i), step.load(up + i), step.load(dy + i));
     if (p.wants_dgate)
-      store(p.accumulate_dgate ? hn::Add(load(dgate + i, n), to_gate) : to_gate, dgate + i, n);
-    if (p.wants_dup) store(p.accumulate_dup ? hn::Add(load(dup + i, n), to_up) : to_up, dup + i, n);
-  }
+      step.store(p.accumulate_dgate ? hn::Add(step.load(dgate + i), d.gate) : d.gate, dgate + i);
+    if (p.wants_dup) step.store(p.accumulate_dup ? hn::Add(step.load(dup + i), d.up) : d.up, dup + i);
+  });
 }
 
 template <class T>
@@ -63,9 +58,11 @@ void silu_mul_backward(const HostCall& call) {
   const T* dy = call.read<T>(2);
   T* dgate = call.write<T>(0);
   T* dup = call.write<T>(1);
+  const bool is_large =
+      !p.accumulate_dgate && !p.accumulate_dup && streams(dgate, 1, p.count) && streams(dup, 1, p.count);
   cpu::parallel_for(p.count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
     silu_mul_backward_run(gate + begin, up + begin, dy + begin, dgate + begin, dup + begin,
-                          static_cast<std::size_t>(end - begin), p);
+                          static_cast<std::size_t>(end - begin), p, is_large);
   });
 }
 MIXTAPE_SIMD_KERNEL(silu_mul_backward)
