@@ -2,9 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
+#include "hwy/cache_control.h"
 #include "mixtape/backend/cpu/parallel.h"
+#include "mixtape/backend/cpu/scratch.h"
 #include "mixtape/core/bf16.h"
 #include "mixtape/core/f16.h"
 #include "mixtape/ops/embedding/embedding_params.h"
@@ -12,13 +13,15 @@
 
 namespace mixtape::cpu {
 
-// positions[begin[id] .. begin[id+1]) are the places where `id` occurs, in order.
+// positions[begin[id] .. begin[id+1]) are the places where `id` occurs, in order. The positions are followed
+// by kPadding zeros: whoever sums rows may look ahead.
 struct Segments {
-  std::vector<std::int64_t> begin;
-  std::vector<std::int64_t> positions;
+  static constexpr std::int64_t kPadding = 4;
+  const std::int64_t* begin;
+  const std::int64_t* positions;
 };
 
-// Reports the first id outside [0, rows) and drops all of them.
+// Reports the first id outside [0, rows) and drops all of them. Lives until the calling thread's next call.
 Segments sort_ids(const HostCall& call, const std::uint32_t* ids, const EmbeddingParams& params);
 
 // Columns [first, first + cols) of the rows dy[positions[i]], i < count, added in the contract's order.
@@ -35,6 +38,7 @@ inline constexpr std::int64_t kLongSegment = 512;
 inline constexpr std::int64_t kColumnTile = 256;
 
 // Calls finish(id, sum) once for every id, from any thread: sum [hidden], or null where the id doesn't occur.
+// It may store past the caches; the fences are here.
 template <class T, class Finish>
 void sum_segments(const Segments& segments, const T* dy, std::int64_t rows, std::int64_t hidden,
                   Finish&& finish) {
@@ -42,7 +46,7 @@ void sum_segments(const Segments& segments, const T* dy, std::int64_t rows, std:
     return std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(n));
   };
   const auto count_of = [&](std::int64_t id) { return segments.begin[id + 1] - segments.begin[id]; };
-  const auto positions_of = [&](std::int64_t id) { return segments.positions.data() + segments.begin[id]; };
+  const auto positions_of = [&](std::int64_t id) { return segments.positions + segments.begin[id]; };
   parallel_for(rows, row_grain(hidden), [&](std::int64_t begin, std::int64_t end) {
     const auto block = scratch(hidden), sum = scratch(hidden);
     for (std::int64_t id = begin; id < end; ++id) {
@@ -51,6 +55,7 @@ void sum_segments(const Segments& segments, const T* dy, std::int64_t rows, std:
       if (count > 0) sum_segment(dy, hidden, positions_of(id), count, 0, hidden, block.get(), sum.get());
       finish(id, count > 0 ? sum.get() : nullptr);
     }
+    hwy::FlushStream();
   });
   const auto sum = scratch(hidden);
   for (std::int64_t id = 0; id < rows; ++id) {
@@ -62,6 +67,7 @@ void sum_segments(const Segments& segments, const T* dy, std::int64_t rows, std:
     });
     finish(id, sum.get());
   }
+  hwy::FlushStream();
 }
 
 }  // namespace mixtape::cpu
