@@ -115,10 +115,11 @@ struct Decoder {
   }
 };
 
-// For values that hold no NaN.
+// For values that hold no NaN; `to` stores.
 template <class T>
-HWY_INLINE void write_without_nan(const Decoder& d, T* out) {
-  d.write(out);
+HWY_INLINE void write_without_nan(const Decoder& d, T* out, WholeStep to) {
+  for (std::size_t i = 0; i < kBlock; i += lanes()) to.store(d.at(d.low, i), out + i);
+  for (std::size_t i = 0; i < kBlock; i += lanes()) to.store(d.at(d.high, i), out + kBlock + i);
 }
 #if HWY_TARGET != HWY_SCALAR
 // Rounded to nearest even in the upper half of each lane.
@@ -129,23 +130,26 @@ HWY_INLINE auto round_up_half(Floats v) {
   return hn::BitCast(hn::Repartition<std::uint16_t, UintTag>(),
                      hn::Add(hn::Add(u, hn::Set(du, 0x7fffu)), odd));
 }
-HWY_INLINE void store_pair(Floats a, Floats b, bf16* p) {
+HWY_INLINE void store_pair(Floats a, Floats b, bf16* p, WholeStep to) {
   const hn::Repartition<std::uint16_t, FloatTag> d16;
-  hn::StoreU(hn::ConcatOdd(d16, round_up_half(b), round_up_half(a)), d16,
-             reinterpret_cast<std::uint16_t*>(p));
+  const auto pair = hn::ConcatOdd(d16, round_up_half(b), round_up_half(a));
+  auto* out = reinterpret_cast<std::uint16_t*>(p);
+  if (to.streams) return hn::Stream(pair, d16, out);
+  hn::StoreU(pair, d16, out);
 }
 // Half the instructions of the general store.
-HWY_INLINE void write_without_nan(const Decoder& d, bf16* out) {
-  if (lanes() == kBlock) return store_pair(d.at(d.low, 0), d.at(d.high, 0), out);
+HWY_INLINE void write_without_nan(const Decoder& d, bf16* out, WholeStep to) {
+  if (lanes() == kBlock) return store_pair(d.at(d.low, 0), d.at(d.high, 0), out, to);
   for (std::size_t i = 0; i < kBlock; i += 2 * lanes()) {
-    store_pair(d.at(d.low, i), d.at(d.low, i + lanes()), out + i);
-    store_pair(d.at(d.high, i), d.at(d.high, i + lanes()), out + kBlock + i);
+    store_pair(d.at(d.low, i), d.at(d.low, i + lanes()), out + i, to);
+    store_pair(d.at(d.high, i), d.at(d.high, i + lanes()), out + kBlock + i, to);
   }
 }
 #endif
 
 template <class T, class S>
-void decode_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& unpacker, T* out) {
+void decode_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& unpacker, T* out,
+                WholeStep to) {
   const std::int64_t groups = w.params.groups(w.cols);
   const S* scales = static_cast<const S*>(w.scales) + row * groups;
   const S* biases = static_cast<const S*>(w.biases) + row * groups;
@@ -160,16 +164,18 @@ void decode_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& u
       if (HWY_UNLIKELY(has_nan)) {
         decoder.write(out);
       } else {
-        write_without_nan(decoder, out);
+        write_without_nan(decoder, out, to);
       }
     }
   }
 }
 
 template <class T, class S>
-void decode_rows(const cpu::QuantizedRows& w, std::int64_t begin, std::int64_t end, T* out) {
+void decode_rows(const cpu::QuantizedRows& w, std::int64_t begin, std::int64_t end, T* out, bool is_large) {
   const Unpacker unpacker(w.params.bits);
-  for (std::int64_t r = begin; r < end; ++r) decode_row<T, S>(w, r, unpacker, out + (r - begin) * w.cols);
+  for (std::int64_t r = begin; r < end; ++r)
+    decode_row<T, S>(w, r, unpacker, out + (r - begin) * w.cols, WholeStep{is_large});
+  if (is_large) hwy::FlushStream();
 }
 
 template <class T, class S>
@@ -177,8 +183,9 @@ void dequantize_affine_forward(const HostCall& call) {
   const auto& p = call.params<QuantizeParams>();
   const cpu::QuantizedRows w = cpu::quantized_rows(call.reads[0], call.reads[1], call.reads[2], p.affine);
   T* out = call.write<T>(0);
+  const bool is_large = streams(out, p.rows, p.cols);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
-    decode_rows<T, S>(w, begin, end, out + begin * p.cols);
+    decode_rows<T, S>(w, begin, end, out + begin * p.cols, is_large);
   });
 }
 
@@ -286,7 +293,7 @@ void dequantize_affine_backward(const HostCall& call) {
   }                                                                                            \
   [[maybe_unused]] void decode_rows_##t##_##s(const cpu::QuantizedRows& w, std::int64_t begin, \
                                               std::int64_t end, T* out) {                      \
-    decode_rows<T, S>(w, begin, end, out);                                                     \
+    decode_rows<T, S>(w, begin, end, out, false);                                              \
   }                                                                                            \
   [[maybe_unused]] void reduce_rows_##t##_##s(const cpu::QuantizedRows& w, std::int64_t begin, \
                                               std::int64_t end, const T* dw,                   \
