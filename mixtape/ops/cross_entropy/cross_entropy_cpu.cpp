@@ -28,8 +28,8 @@ void forward_row(const T* x, std::size_t cols, std::int64_t target, float* loss,
   *loss = 0.0f;
   *lse = {0.0f, 0.0f};
   if (target < 0) return;
-  const float max = logits::max(x, cols, 1.0f);
-  const double log_sum = std::log(logits::sum_exp(x, cols, 1.0f, max));
+  const auto [max, sum] = logits::max_and_sum(x, cols, 1.0f);
+  const double log_sum = std::log(sum);
   *lse = {max, static_cast<float>(log_sum)};
   const double gap = static_cast<double>(max) - static_cast<double>(static_cast<float>(x[target]));
   *loss = static_cast<float>(gap + log_sum);
@@ -37,7 +37,7 @@ void forward_row(const T* x, std::size_t cols, std::int64_t target, float* loss,
 
 template <class T>
 void backward_row(const T* x, std::size_t cols, std::int64_t target, LogSumExp lse, float dloss, T* dx,
-                  bool accumulate) {
+                  bool accumulate, bool is_large) {
   if (target < 0 || dloss == 0.0f) {
     if (!accumulate) std::fill(dx, dx + cols, T(0.0f));
     return;
@@ -46,7 +46,7 @@ void backward_row(const T* x, std::size_t cols, std::int64_t target, LogSumExp l
                        static_cast<double>(lse.log_sum);
   const double old = accumulate ? static_cast<double>(static_cast<float>(dx[target])) : 0.0;
   const double at_target = old + static_cast<double>(dloss) * std::expm1(log_p);
-  logits::weighted_softmax(x, dx, cols, 1.0f, lse, dloss, accumulate);
+  logits::weighted_softmax(x, dx, cols, 1.0f, lse, dloss, accumulate, is_large);
   dx[target] = T(static_cast<float>(at_target));
 }
 
@@ -73,10 +73,11 @@ void cross_entropy_backward(const HostCall& call) {
   const auto* lse = call.read<LogSumExp>(2);
   const float* dloss = call.read<float>(3);
   T* dx = call.write<T>(0);
+  const bool accumulate = p.accumulate != 0, is_large = !accumulate && dx != x && streams(dx, p.rows, p.cols);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       backward_row(x + r * p.cols, static_cast<std::size_t>(p.cols), target_of(call, p, r), lse[r], dloss[r],
-                   dx + r * p.cols, p.accumulate != 0);
+                   dx + r * p.cols, accumulate, is_large);
     }
   });
 }
@@ -86,13 +87,15 @@ template <class T>
 void cross_entropy_forward_backward(const HostCall& call) {
   const auto& p = call.params<CrossEntropyParams>();
   const auto cols = static_cast<std::size_t>(p.cols);
+  T* dx = call.write<T>(1);
+  const bool is_large = dx != call.read<T>(0) && streams(dx, p.rows, p.cols);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* x = call.read<T>(0) + r * p.cols;
       const std::int64_t target = target_of(call, p, r);
       LogSumExp lse{};
       forward_row(x, cols, target, call.write<float>(0) + r, &lse);
-      backward_row(x, cols, target, lse, call.read<float>(2)[r], call.write<T>(1) + r * p.cols, false);
+      backward_row(x, cols, target, lse, call.read<float>(2)[r], dx + r * p.cols, false, is_large);
     }
   });
 }

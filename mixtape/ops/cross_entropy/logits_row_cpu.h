@@ -40,11 +40,11 @@ HWY_INLINE Floats exp_flushed(Floats x) {
   return hn::IfThenZeroElse(hn::Lt(x, set(-88.0f)), hn::Mul(p, power));
 }
 
-// scale * x - max, the maximum of no finite entry counting as 0.
-template <class T>
-HWY_INLINE Floats shifted(const T* x, std::size_t n, Floats scale, Floats max) {
-  return hn::MulSub(load(x, n), scale, max);
-}
+// The lanes beyond the row become `other`.
+HWY_INLINE Floats keep(WholeStep, Floats v, Floats) { return v; }
+HWY_INLINE Floats keep(LastStep step, Floats v, Floats other) { return keep_first(v, step.left, other); }
+
+// A maximum of no finite entry counts as 0.
 inline float finite_max(float max) { return max == -HUGE_VALF ? 0.0f : max; }
 
 // max z; any value where the row holds a NaN (the sum of exponentials is NaN then).
@@ -63,33 +63,54 @@ float max(const T* x, std::size_t n, float scale) {
   return scale * hn::GetLane(hn::MaxOfLanes(kF, hn::Max(hn::Max(a, b), hn::Max(c, d))));
 }
 
-// sum exp(z - max)
+// sum exp(z - max) over at most kChunk entries. The n entries after them are fetched meanwhile.
 template <class T>
-double sum_exp(const T* x, std::size_t n, float scale, float max) {
+double sum_chunk(const T* x, std::size_t n, float scale, float max) {
   const Floats factor = set(scale), shift = set(finite_max(max));
-  double total = 0.0;
-  for (std::size_t begin = 0; begin < n; begin += kChunk) {
-    const std::size_t end = std::min(n, begin + kChunk);
-    Floats sum = zero();
-    for (std::size_t i = begin; i < end; i += lanes()) {
-      const Floats e = exp_flushed(shifted(x + i, end - i, factor, shift));
-      sum = hn::Add(sum, keep_first(e, end - i, zero()));
-    }
-    total += static_cast<double>(sum_lanes(sum));
-  }
-  return total;
+  Floats sum = zero();
+  for_each_step(n, false, [&](std::size_t i, auto step) HWY_ATTR {
+    __builtin_prefetch(x + n + i);
+    const Floats e = exp_flushed(hn::MulSub(step.load(x + i), factor, shift));
+    sum = hn::Add(sum, keep(step, e, zero()));
+  });
+  return static_cast<double>(sum_lanes(sum));
 }
 
-// out = weight * exp(z - lse), added to out with accumulate. out may be x.
+// sum exp(z - max) of a row that comes in chunks, for the maximum so far.
+struct RunningSum {
+  float max = -HUGE_VALF;
+  double sum = 0.0;
+
+  template <class T>
+  void add(const T* x, std::size_t n, float scale) {
+    const float chunk_max = logits::max(x, n, scale);
+    if (chunk_max > max) {
+      sum *= std::exp(static_cast<double>(max) - static_cast<double>(chunk_max));
+      max = chunk_max;
+    }
+    sum += sum_chunk(x, n, scale, max);
+  }
+};
+
+// The row is read once.
+template <class T>
+RunningSum max_and_sum(const T* x, std::size_t n, float scale) {
+  RunningSum row;
+  for (std::size_t begin = 0; begin < n; begin += kChunk)
+    row.add(x + begin, std::min(kChunk, n - begin), scale);
+  return row;
+}
+
+// out = weight * exp(z - lse), added to out with accumulate. out may be x, then not with is_large.
 template <class T>
 void weighted_softmax(const T* x, T* out, std::size_t n, float scale, LogSumExp lse, float weight,
-                      bool accumulate) {
+                      bool accumulate, bool is_large) {
   const Floats factor = set(scale), max = set(finite_max(lse.max)), log_sum = set(lse.log_sum),
                w = set(weight);
-  for (std::size_t i = 0; i < n; i += lanes()) {
-    const Floats e = exp_flushed(hn::Sub(shifted(x + i, n - i, factor, max), log_sum));
-    store(accumulate ? hn::MulAdd(w, e, load(out + i, n - i)) : hn::Mul(w, e), out + i, n - i);
-  }
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    const Floats e = exp_flushed(hn::Sub(hn::MulSub(step.load(x + i), factor, max), log_sum));
+    step.store(accumulate ? hn::MulAdd(w, e, step.load(out + i)) : hn::Mul(w, e), out + i);
+  });
 }
 
 // log sum exp z over the entries that are not among the `count` ascending `indices`; -inf where there is
@@ -99,22 +120,17 @@ double rest_log_sum_exp(const T* x, std::size_t n, float scale, const std::uint3
                         std::size_t count) {
   HWY_ALIGN float chunk[kChunk];
   const Floats factor = set(scale);
-  double sum = 0.0;
-  float top = -HUGE_VALF;
+  RunningSum rest;
   std::size_t next = 0;
   for (std::size_t begin = 0; begin < n; begin += kChunk) {
     const std::size_t size = std::min(kChunk, n - begin);
-    for (std::size_t i = 0; i < size; i += lanes())
-      store(hn::Mul(factor, load(x + begin + i, size - i)), chunk + i);
+    for_each_step(size, false, [&](std::size_t i, auto step) HWY_ATTR {
+      step.store(hn::Mul(factor, step.load(x + begin + i)), chunk + i);
+    });
     for (; next < count && indices[next] < begin + size; ++next) chunk[indices[next] - begin] = -HUGE_VALF;
-    const float chunk_top = max(chunk, size, 1.0f);
-    if (chunk_top > top) {
-      sum *= std::exp(static_cast<double>(top) - static_cast<double>(chunk_top));
-      top = chunk_top;
-    }
-    sum += sum_exp(chunk, size, 1.0f, top);
+    rest.add(chunk, size, 1.0f);
   }
-  return static_cast<double>(finite_max(top)) + std::log(sum);
+  return static_cast<double>(finite_max(rest.max)) + std::log(rest.sum);
 }
 
 }  // namespace mixtape::HWY_NAMESPACE::logits

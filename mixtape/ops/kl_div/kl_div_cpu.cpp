@@ -1,5 +1,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mixtape/ops/kl_div/kl_div_cpu.cpp"
+#include <algorithm>
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -32,25 +33,29 @@ struct Sums {
 };
 
 template <class T, class S>
-Sums sums_of(const T* teacher, const S* student, std::size_t n, float scale) {
-  Sums sums{logits::max(teacher, n, scale), logits::max(student, n, scale), 0.0, 0.0, 0.0};
+void add_chunk(const T* teacher, const S* student, std::size_t n, float scale, Sums& sums) {
   const Floats factor = set(scale), low = set(-HUGE_VALF);
   const Floats t_max = set(logits::finite_max(sums.teacher_max)),
                s_max = set(logits::finite_max(sums.student_max));
+  Floats teacher_sum = zero(), student_sum = zero(), gap = zero();
+  for_each_step(n, false, [&](std::size_t i, auto step) HWY_ATTR {
+    const Floats t = logits::keep(step, hn::MulSub(step.load(teacher + i), factor, t_max), low);
+    const Floats s = logits::keep(step, hn::MulSub(step.load(student + i), factor, s_max), low);
+    const Floats et = logits::exp_flushed(t), es = logits::exp_flushed(s);
+    teacher_sum = hn::Add(teacher_sum, et);
+    student_sum = hn::Add(student_sum, es);
+    gap = hn::Add(gap, hn::IfThenElseZero(hn::Gt(et, zero()), hn::Mul(et, hn::Sub(t, s))));
+  });
+  sums.teacher += static_cast<double>(sum_lanes(teacher_sum));
+  sums.student += static_cast<double>(sum_lanes(student_sum));
+  sums.gap += static_cast<double>(sum_lanes(gap));
+}
+
+template <class T, class S>
+Sums sums_of(const T* teacher, const S* student, std::size_t n, float scale) {
+  Sums sums{logits::max(teacher, n, scale), logits::max(student, n, scale), 0.0, 0.0, 0.0};
   for (std::size_t begin = 0; begin < n; begin += logits::kChunk) {
-    const std::size_t end = std::min(n, begin + logits::kChunk);
-    Floats teacher_sum = zero(), student_sum = zero(), gap = zero();
-    for (std::size_t i = begin; i < end; i += lanes()) {
-      const Floats t = keep_first(logits::shifted(teacher + i, end - i, factor, t_max), end - i, low);
-      const Floats s = keep_first(logits::shifted(student + i, end - i, factor, s_max), end - i, low);
-      const Floats et = logits::exp_flushed(t), es = logits::exp_flushed(s);
-      teacher_sum = hn::Add(teacher_sum, et);
-      student_sum = hn::Add(student_sum, es);
-      gap = hn::Add(gap, hn::IfThenElseZero(hn::Gt(et, zero()), hn::Mul(et, hn::Sub(t, s))));
-    }
-    sums.teacher += static_cast<double>(sum_lanes(teacher_sum));
-    sums.student += static_cast<double>(sum_lanes(student_sum));
-    sums.gap += static_cast<double>(sum_lanes(gap));
+    add_chunk(teacher + begin, student + begin, std::min(logits::kChunk, n - begin), scale, sums);
   }
   return sums;
 }
@@ -68,26 +73,38 @@ float forward_row(const T* teacher, const S* student, std::size_t n, float scale
   return not_negative(sums.gap / sums.teacher - teacher_log + student_log);
 }
 
-// out = weight * (q - p), added to out with accumulate. out may be student.
+// out = weight * (q - p), added to out with accumulate. out may be student, then not with is_large.
+// The entries that lie `ahead` of these are fetched meanwhile.
 template <class T, class S, class D>
 void backward_row(const T* teacher, const S* student, std::size_t n, float scale, const Stats& stats,
-                  float weight, D* out, bool accumulate) {
+                  float weight, D* out, bool accumulate, bool is_large, std::size_t ahead) {
   const Floats factor = set(scale), w = set(weight);
   const Floats t_max = set(logits::finite_max(stats.teacher.max)), t_log = set(stats.teacher.log_sum);
   const Floats s_max = set(logits::finite_max(stats.student.max)), s_log = set(stats.student.log_sum);
-  for (std::size_t i = 0; i < n; i += lanes()) {
-    const Floats p = logits::exp_flushed(hn::Sub(logits::shifted(teacher + i, n - i, factor, t_max), t_log));
-    const Floats q = logits::exp_flushed(hn::Sub(logits::shifted(student + i, n - i, factor, s_max), s_log));
+  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
+    __builtin_prefetch(teacher + ahead + i, 0, 2);
+    __builtin_prefetch(student + ahead + i, 0, 2);
+    const Floats t = hn::MulSub(step.load(teacher + i), factor, t_max);
+    const Floats s = hn::MulSub(step.load(student + i), factor, s_max);
+    const Floats p = logits::exp_flushed(hn::Sub(t, t_log)), q = logits::exp_flushed(hn::Sub(s, s_log));
     const Floats d = hn::Mul(w, hn::Sub(q, p));
-    store(accumulate ? hn::Add(load(out + i, n - i), d) : d, out + i, n - i);
-  }
+    step.store(accumulate ? hn::Add(step.load(out + i), d) : d, out + i);
+  });
 }
 
-// Calls body(first element of teacher's row r, r) for every row, with the teacher's type.
+// One row, where a pair of rows and the next pair stay in a second-level cache together; else 0.
+template <class S, class T>
+std::size_t ahead_of(const T*, std::size_t cols) {
+  return cols * (sizeof(T) + sizeof(S)) <= std::size_t{1} << 20 ? cols : 0;
+}
+
+// Calls body(first element of teacher's row r, r) for every row, with the teacher's type. A thread takes
+// several neighbours, as one row may fetch the next.
 template <class Body>
 void for_rows(const HostCall& call, const KlDivParams& p, std::int64_t teacher_cols, const Body& body) {
   const DType dtype = call.reads[0].dtype();
-  cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t grain = std::max(cpu::row_grain(p.cols), std::clamp<std::int64_t>(p.rows / 64, 1, 8));
+  cpu::parallel_for(p.rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       if (dtype == DType::f32) {
         body(call.read<float>(0) + r * teacher_cols, r);
@@ -167,7 +184,7 @@ void rest_gradient(const S* student, std::size_t n, float scale, const Stats& st
       r > 0.0 ? r + std::log1p(-std::exp(-r)) : std::log1p(-std::exp(r));  // log |1 - P/Q|
   LogSumExp lse = stats.student;
   lse.log_sum = r == HUGE_VAL ? HUGE_VALF : static_cast<float>(static_cast<double>(lse.log_sum) - log_factor);
-  logits::weighted_softmax(student, out, n, scale, lse, r > 0.0 ? -weight : weight, accumulate);
+  logits::weighted_softmax(student, out, n, scale, lse, r > 0.0 ? -weight : weight, accumulate, false);
 }
 
 // The K entries' gradients are made before the row is written: out may be student.
@@ -181,7 +198,7 @@ void top_k_backward_row(const T* teacher, const S* student, const std::uint32_t*
     for (std::size_t j = 0; j < k; ++j) inside[j] = static_cast<float>(out[indices[j]]);
   }
   backward_row(row.teacher.data(), row.entries.data(), k, 1.0f, stats, weight, inside.data(),
-               p.accumulate != 0);
+               p.accumulate != 0, false, 0);
   if (p.rest_bucket != 0) {
     rest_gradient(student, cols, p.inv_t, stats, weight, out, p.accumulate != 0);
   } else if (p.accumulate == 0) {
@@ -206,13 +223,16 @@ template <class S>
 void kl_div_backward(const HostCall& call) {
   const auto& p = call.params<KlDivParams>();
   const auto cols = static_cast<std::size_t>(p.cols);
+  const S* first = call.write<S>(0);
+  const bool accumulate = p.accumulate != 0;
+  const bool is_large = !accumulate && first != call.read<S>(1) && streams(first, p.rows, p.cols);
   for_rows(call, p, p.cols, [&](const auto* teacher, std::int64_t r) {
     const float dloss = call.read<float>(3)[r];
     S* out = call.write<S>(0) + r * p.cols;
     if (dloss != 0.0f) {
       backward_row(teacher, call.read<S>(1) + r * p.cols, cols, p.inv_t, call.read<Stats>(2)[r],
-                   dloss * p.inv_t, out, p.accumulate != 0);
-    } else if (p.accumulate == 0) {
+                   dloss * p.inv_t, out, accumulate, is_large, 0);
+    } else if (!accumulate) {
       std::fill(out, out + cols, S(0.0f));
     }
   });
@@ -223,6 +243,8 @@ template <class S>
 void kl_div_forward_backward(const HostCall& call) {
   const auto& p = call.params<KlDivParams>();
   const auto cols = static_cast<std::size_t>(p.cols);
+  const S* first = call.write<S>(1);
+  const bool is_large = first != call.read<S>(1) && streams(first, p.rows, p.cols);
   for_rows(call, p, p.cols, [&](const auto* teacher, std::int64_t r) {
     const S* student = call.read<S>(1) + r * p.cols;
     const float dloss = call.read<float>(2)[r];
@@ -230,7 +252,8 @@ void kl_div_forward_backward(const HostCall& call) {
     Stats stats{};
     call.write<float>(0)[r] = forward_row(teacher, student, cols, p.inv_t, stats);
     if (dloss != 0.0f) {
-      backward_row(teacher, student, cols, p.inv_t, stats, dloss * p.inv_t, out, false);
+      backward_row(teacher, student, cols, p.inv_t, stats, dloss * p.inv_t, out, false, is_large,
+                   ahead_of<S>(teacher, cols));
     } else {
       std::fill(out, out + cols, S(0.0f));
     }
