@@ -1,0 +1,92 @@
+// What only a card can show; skipped where there is none.
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "mixtape/runtime/command_encoder.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+constexpr const char* kTwice =
+    "extern \"C\" __global__ void twice(long long n, const float* x, float* y) {"
+    "  const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;"
+    "  if (i < n) y[i] = 2.0f * x[i];"
+    "}";
+
+std::optional<Device> card() {
+  try {
+    return Device::cuda(0);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+class Cuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!card()) GTEST_SKIP() << "no card";
+  }
+};
+
+TEST_F(Cuda, RunsAUsersSource) {
+  const Device device = *card();
+  device.kernels().register_source("twice", kTwice);
+  CommandEncoder encoder(device);
+  const Buffer x = Buffer::from(device, {3}, std::vector<float>{1, 2, 3}), y = device.alloc(DType::f32, {3});
+  encoder.encode({.kernel = "twice",
+                  .params = params_bytes(std::int64_t{3}),
+                  .reads = {x},
+                  .writes = {y},
+                  .grid = {1, 1, 1},
+                  .block = {32, 1, 1}});
+  encoder.commit_and_wait();
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{2, 4, 6}));
+  MIXTAPE_EXPECT_ERROR(device.kernels().register_source("twice", kTwice), ErrorCode::invalid_argument,
+                       "exists");
+}
+
+TEST_F(Cuda, SaysWhatTheCompilerSays) {
+  MIXTAPE_EXPECT_ERROR(card()->kernels().register_source("broken", "extern \"C\" __global__ void broken( {"),
+                       ErrorCode::invalid_argument, "error");
+  MIXTAPE_EXPECT_ERROR(card()->kernels().register_source("absent", kTwice), ErrorCode::invalid_argument,
+                       "absent");
+}
+
+TEST_F(Cuda, TooMuchMemoryIsAnErrorAndTheCardWorksOn) {
+  const Device device = *card();
+  MIXTAPE_EXPECT_ERROR(device.alloc(DType::f32, {std::int64_t{1} << 40}), ErrorCode::out_of_memory,
+                       "bytes are live");
+  CommandEncoder encoder(device);
+  const Buffer x = device.alloc(DType::f32, {2});
+  encoder.fill(x, 1.0f);
+  encoder.commit_and_wait();
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 1}));
+}
+
+// A kernel that writes where nothing is: the card's context is gone for good, the CPU is not.
+void lose_the_card() {
+  const Device device = *card();
+  device.kernels().register_source("wild",
+                                   "extern \"C\" __global__ void wild(long long at) { *(int*)at = 1; }");
+  CommandEncoder encoder(device);
+  encoder.encode({.kernel = "wild", .params = params_bytes(std::int64_t{8}), .reads = {}, .writes = {}});
+  for (int i = 0; i < 2; ++i) {
+    MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::device, "illegal");
+  }
+  CommandEncoder on_cpu(Device::cpu());
+  const Buffer x = Device::cpu().alloc(DType::f32, {1});
+  on_cpu.fill(x, 3.0f);
+  on_cpu.commit_and_wait();
+  std::fprintf(stderr, "cpu gives %g", static_cast<double>(x.to_vector<float>()[0]));
+  std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST_F(Cuda, ALostCardIsAnErrorEachTimeAndTheCpuWorksOn) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(lose_the_card(), ::testing::ExitedWithCode(0), "cpu gives 3");
+}
+
+}  // namespace
+}  // namespace mixtape
