@@ -19,6 +19,14 @@ TEST(LogSoftmax, MatchesOracle) {
   }
 }
 
+TEST(LogSoftmax, A10_EveryWidthTo130) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : testing::kValueDtypes) {
+      for (std::int64_t cols = 1; cols <= 130; ++cols) check_op(device, log_softmax_check(dtype, 2, cols), 1);
+    }
+  }
+}
+
 std::vector<float> log_softmax_of(const Device& device, const std::vector<float>& x) {
   const testing::Poison poison(device);
   Tape tape(device);
