@@ -1,6 +1,7 @@
 // The one exception type of the library, and the helper that builds its messages.
 #pragma once
 
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -34,6 +35,7 @@ template <class... Parts>
 std::string str(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
+  if (out.bad()) throw std::bad_alloc();  // a stream swallows it
   return out.str();
 }
 

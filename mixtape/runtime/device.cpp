@@ -11,7 +11,7 @@ namespace mixtape {
 namespace {
 
 struct BackendTable {
-  std::mutex mutex;
+  std::recursive_mutex mutex;  // a backend that wraps another opens that one
   std::map<std::string, BackendFactory> factories;
   std::map<std::pair<std::string, int>, std::shared_ptr<Backend>> open;
 };

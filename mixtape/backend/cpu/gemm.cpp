@@ -116,7 +116,8 @@ void multiply(const Key& key, const float* a, const float* b, float* c) {
     p.matmul.execute(primitives.stream(),
                      {{DNNL_ARG_SRC, p.a}, {DNNL_ARG_WEIGHTS, p.b}, {DNNL_ARG_DST, p.c}});
   } catch (const dnnl::error& error) {
-    fail(ErrorCode::device, "gemm: oneDNN refused ", key.m, "x", key.n, "x", key.k, ": ", error.what());
+    fail(error.status == dnnl_out_of_memory ? ErrorCode::out_of_memory : ErrorCode::device,
+         "gemm: oneDNN refused ", key.m, "x", key.n, "x", key.k, ": ", error.what());
   }
 }
 
