@@ -9,12 +9,14 @@
 #include <exception>
 #include <mutex>
 
+#include "hwy/cache_control.h"
+
 namespace mixtape::cpu {
 
 // Calls body(begin, end) for consecutive chunks of at most `grain` that cover [0, count). Runs on the calling
 // thread when there is one chunk or the caller is itself inside a parallel region. Where there are many, a
-// thread takes up to eight neighbours at once, so that it reads memory in long stretches. Rethrows the first
-// exception.
+// thread takes up to eight neighbours at once, so that it reads memory in long stretches. Stores past the
+// caches are done when it returns. Rethrows the first exception.
 template <class Body>
 void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
   if (count <= 0) return;
@@ -22,6 +24,7 @@ void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
   const std::int64_t chunks = (count + grain - 1) / grain;
   if (chunks == 1 || omp_in_parallel() || omp_get_max_threads() == 1) {
     for (std::int64_t c = 0; c < chunks; ++c) body(c * grain, std::min(count, (c + 1) * grain));
+    hwy::FlushStream();
     return;
   }
   std::exception_ptr error;
@@ -31,6 +34,7 @@ void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
   for (std::int64_t c = 0; c < chunks; ++c) {
     try {
       body(c * grain, std::min(count, (c + 1) * grain));
+      hwy::FlushStream();
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (!error) error = std::current_exception();

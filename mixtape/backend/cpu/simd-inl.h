@@ -28,7 +28,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "mixtape/core/bf16.h"
 #include "mixtape/core/f16.h"
@@ -144,11 +143,17 @@ HWY_INLINE void store(Floats v, T* p, std::size_t n) {
 }
 
 // A store past the caches, for outputs that leave them before anyone reads them: the line is not read first.
-// p is aligned to a vector of T; for_each_step ends with the fence that such stores need.
+// p is aligned to a vector of T. parallel_for ends with the fence that such stores need.
 HWY_INLINE void stream(Floats v, float* p) { hn::Stream(v, kF, p); }
 template <class T>
 HWY_INLINE void stream(Floats v, T* p) {
   hn::Stream(narrow(v, T()), HalfTag(), reinterpret_cast<std::uint16_t*>(p));
+}
+
+// Brings what lies 8 KB further into the second-level cache: hardware looks ahead no further than a page.
+template <class T>
+HWY_INLINE void fetch_ahead(const T* p) {
+  __builtin_prefetch(reinterpret_cast<const char*>(p) + 8192, 0, 2);
 }
 
 // How for_each_step's body reads and writes: a whole vector, or the `left` elements of the last step.
@@ -156,7 +161,7 @@ struct WholeStep {
   bool streams;
   template <class T>
   HWY_INLINE Floats load(const T* p) const {
-    if (streams) __builtin_prefetch(reinterpret_cast<const char*>(p) + 8192, 0, 2);
+    if (streams) fetch_ahead(p);
     return HWY_NAMESPACE::load(p);
   }
   template <class T>
@@ -194,7 +199,6 @@ HWY_INLINE void for_each_step(std::size_t n, bool streams, const Body& body) {
   std::size_t i = 0;
   for (const WholeStep step{streams}; i + lanes() <= n; i += lanes()) body(i, step);
   if (i < n) body(i, LastStep{n - i});
-  if (streams) hwy::FlushStream();
 }
 
 // Replaces lanes n and above by `other`.
@@ -214,6 +218,13 @@ HWY_INLINE float max_lanes_nan(Floats v) {
   return hn::GetLane(hn::MaxOfLanes(kF, v));
 }
 
+// A load and a look ahead, for loops that read memory and write nothing.
+template <class T>
+HWY_INLINE Floats load_ahead(const T* p) {
+  fetch_ahead(p);
+  return load(p);
+}
+
 // Reductions over n elements in four strands, which are joined in a fixed order.
 template <class T>
 float sum_of(const T* x, std::size_t n) {
@@ -221,10 +232,10 @@ float sum_of(const T* x, std::size_t n) {
   const std::size_t step = lanes();
   std::size_t i = 0;
   for (; i + 4 * step <= n; i += 4 * step) {
-    s0 = hn::Add(s0, load(x + i));
-    s1 = hn::Add(s1, load(x + i + step));
-    s2 = hn::Add(s2, load(x + i + 2 * step));
-    s3 = hn::Add(s3, load(x + i + 3 * step));
+    s0 = hn::Add(s0, load_ahead(x + i));
+    s1 = hn::Add(s1, load_ahead(x + i + step));
+    s2 = hn::Add(s2, load_ahead(x + i + 2 * step));
+    s3 = hn::Add(s3, load_ahead(x + i + 3 * step));
   }
   for (; i < n; i += step) s0 = hn::Add(s0, load(x + i, n - i));
   return sum_lanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
@@ -236,10 +247,10 @@ float dot_of(const T* a, const T* b, std::size_t n) {
   const std::size_t step = lanes();
   std::size_t i = 0;
   for (; i + 4 * step <= n; i += 4 * step) {
-    s0 = hn::MulAdd(load(a + i), load(b + i), s0);
-    s1 = hn::MulAdd(load(a + i + step), load(b + i + step), s1);
-    s2 = hn::MulAdd(load(a + i + 2 * step), load(b + i + 2 * step), s2);
-    s3 = hn::MulAdd(load(a + i + 3 * step), load(b + i + 3 * step), s3);
+    s0 = hn::MulAdd(load_ahead(a + i), load_ahead(b + i), s0);
+    s1 = hn::MulAdd(load_ahead(a + i + step), load_ahead(b + i + step), s1);
+    s2 = hn::MulAdd(load_ahead(a + i + 2 * step), load_ahead(b + i + 2 * step), s2);
+    s3 = hn::MulAdd(load_ahead(a + i + 3 * step), load_ahead(b + i + 3 * step), s3);
   }
   for (; i < n; i += step) s0 = hn::MulAdd(load(a + i, n - i), load(b + i, n - i), s0);
   return sum_lanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
@@ -253,10 +264,10 @@ float max_of(const T* x, std::size_t n) {
   const std::size_t step = lanes();
   std::size_t i = 0;
   for (; i + 4 * step <= n; i += 4 * step) {
-    m0 = hn::Max(load(x + i), m0);
-    m1 = hn::Max(load(x + i + step), m1);
-    m2 = hn::Max(load(x + i + 2 * step), m2);
-    m3 = hn::Max(load(x + i + 3 * step), m3);
+    m0 = hn::Max(load_ahead(x + i), m0);
+    m1 = hn::Max(load_ahead(x + i + step), m1);
+    m2 = hn::Max(load_ahead(x + i + 2 * step), m2);
+    m3 = hn::Max(load_ahead(x + i + 3 * step), m3);
   }
   for (; i < n; i += step) m0 = hn::Max(keep_first(load(x + i, n - i), n - i, least), m0);
   return hn::GetLane(hn::MaxOfLanes(kF, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));

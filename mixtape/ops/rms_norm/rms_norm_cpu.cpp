@@ -41,12 +41,14 @@ MIXTAPE_SIMD_KERNEL(rms_norm_forward)
 }
 [[maybe_unused]] void rms_norm_forward_f16_w_f32(const HostCall& call) { rms_norm_forward<f16, float>(call); }
 
-// Returns sum dy*w*x; with kAddsWeight dw += dy*x*rstd in the same pass.
+// Returns sum dy*w*x; with kAddsWeight dw += dy*x*rstd in the same pass. Fetches x two rows on: the pass that
+// writes dx fetches dy, and so both passes keep the memory busy.
 template <bool kAddsWeight, class T, class W>
 float gather_row(const T* x, const W* w, float rstd, const T* dy, float* dw, std::size_t cols) {
   const Floats r = set(rstd);
   Floats dots0 = zero(), dots1 = zero();
   const auto add = [&](std::size_t c, std::size_t n, Floats& dots) HWY_ATTR {
+    __builtin_prefetch(x + c + 2 * cols, 0, 2);
     const Floats in = load(x + c, n), upstream = load(dy + c, n);
     dots = hn::MulAdd(hn::Mul(upstream, load(w + c, n)), in, dots);
     if constexpr (kAddsWeight) store(hn::MulAdd(upstream, hn::Mul(in, r), load(dw + c, n)), dw + c, n);
