@@ -121,6 +121,8 @@ class Step {
       tape_.encoder().copy(batch.ids, held_.ids);
       tape_.encoder().copy(batch.targets, held_.targets);
       tape_.encoder().copy(shares(batch), held_shares_);
+      held_.weights = batch.weights;
+      held_.total_weight = batch.total_weight;
     }
     signal_.load(held_, rows);
     const auto work = [&] { encode(held_.ids, held_shares_); };
@@ -240,20 +242,27 @@ class Trainer {
     counting_ = true;
     const double loss = step_.run(batch, rows, true);
     counting_ = false;
-    count_routing();
-    const std::int64_t step = ++report_.steps_done;
-    report_.empty_batches += batch.total_weight == 0.0;
-    AdamOptions adam;
-    adam.step = step;
-    adam.lr = static_cast<float>(rate(step));
-    adam.weight_decay = static_cast<float>(options_.weight_decay);
-    masters_.step(tape_.encoder(), adam, options_.clip_norm);
-    tape_.encoder().commit();
-    if (!step_.is_recorded()) masters_.clear_gradients();
+    ++report_.steps_done;
+    if (batch.total_weight > 0.0) {
+      count_routing();
+      update_masters();
+    } else {
+      ++report_.empty_batches;
+    }
     report_.tokens_seen += static_cast<std::int64_t>(batch.total_weight);
     report_.seconds += seconds_since(start);
     report_.losses.push_back(loss);
     tell(loss, nullptr);
+  }
+
+  void update_masters() {
+    AdamOptions adam;
+    adam.step = report_.steps_done;
+    adam.lr = static_cast<float>(rate(adam.step));
+    adam.weight_decay = static_cast<float>(options_.weight_decay);
+    masters_.step(tape_.encoder(), adam, options_.clip_norm);
+    tape_.encoder().commit();
+    if (!step_.is_recorded()) masters_.clear_gradients();
   }
 
   double rate(std::int64_t step) const {
