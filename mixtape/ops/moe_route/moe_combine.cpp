@@ -67,12 +67,14 @@ void moe_combine_backward(CommandEncoder& encoder, const Buffer& x, const Buffer
 
 // The backward is a combination with weights of 1: no sorting, unlike a table's gradient.
 Var moe_dispatch(const Var& x, const MoePlan& plan) {
-  require(x.value() && x.shape().rank() == 2 && x.shape()[0] > 0 && x.shape()[1] > 0, "moe_dispatch: x is ",
-          x.value(), ", expected [tokens, cols]");
+  require(x.value() && x.shape().rank() == 2 && x.shape()[1] > 0, "moe_dispatch: x is ", x.value(),
+          ", expected [tokens, cols]");
   const std::int64_t tokens = x.shape()[0], slots = plan.rows.numel();
-  require(slots > 0 && slots % tokens == 0, "moe_dispatch: the plan has ", slots,
-          " places, expected some for ", "each of ", tokens, " tokens");
+  const bool fits = tokens == 0 ? slots == 0 : slots > 0 && slots % tokens == 0;
+  require(fits, "moe_dispatch: the plan has ", slots, " places, expected some for each of ", tokens,
+          " tokens");
   Tape& tape = common_tape("moe_dispatch", {x});
+  if (tokens == 0) return tape.record_empty("moe_dispatch", {x}, x.dtype(), x.shape());
   const Buffer y = tape.alloc(x.dtype(), {slots, x.shape()[1]});
   embedding_forward(tape.encoder(), x.value(), plan.rows, y);
   return tape.record("moe_dispatch", {x}, y, [tokens, slots, inverse = plan.inverse](Backward& b) {

@@ -97,6 +97,18 @@ TEST(MoeDispatch, RefusesAPlanOfOtherTokens) {
   MIXTAPE_EXPECT_ERROR(moe_dispatch(x, plan), kInvalid, "the plan has 8 places, expected some for each of 3");
 }
 
+TEST(MoeDispatch, TakesAnEmptyBatch) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(device.alloc(DType::bf16, {0, 5}));
+    const MoePlan plan = moe_plan(tape.encoder(), device.alloc(DType::u32, {0, 2}), 4);
+    const Var y = moe_dispatch(x, plan);
+    EXPECT_EQ(y.shape(), Shape({0, 5}));
+    tape.backward(y, device.alloc(DType::bf16, {0, 5}));
+    EXPECT_EQ(x.grad().shape(), Shape({0, 5}));
+  }
+}
+
 TEST(MoeCombine, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : testing::kValueDtypes) check_ops(device, moe_combine_checks(device, dtype));
