@@ -25,7 +25,7 @@ class CardKernels final : public KernelRegistry {
  public:
   explicit CardKernels(std::shared_ptr<Card> card) : card_(std::move(card)) {}
 
-  bool has(const std::string& name) const override { return gpu::find_launcher(name) || has_kernel(name); }
+  bool has(const std::string& name) const override { return gpu::has_launcher(name) || has_kernel(name); }
   bool has_kernel(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     return functions_.contains(name) || module_of(name) != nullptr;
@@ -181,12 +181,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
     const std::lock_guard lock(mutex_);
     card_->enter();
     if (recording_) keep_alive(d);
-    const gpu::Call call{d, *this, errors};
-    if (const gpu::Launcher* launcher = gpu::find_launcher(d.kernel)) {
-      (*launcher)(call);
-    } else {
-      call.launch_same(d.grid, d.block, d.shared_bytes);
-    }
+    gpu::run({d, *this, errors});
   }
   void synchronize() override {
     const std::lock_guard lock(mutex_);
@@ -285,11 +280,12 @@ class CudaBackend final : public Backend, private gpu::Queue {
   }
 
   void refuse_while_recording(const char* what) const {
-    require(!recording_, what, ": cuda:", card_->index, " is recording");
+    require(!recording_, what, ": cuda:", card_->index,
+            " is recording, expected only kernels until that ends");
   }
   void keep_alive(const Dispatch& d) const {
     require(recording_->thread == std::this_thread::get_id(), d.kernel, ": cuda:", card_->index,
-            " is recording in another thread");
+            " is recording in another thread, expected kernels of that thread alone");
     for (const auto* buffers : {&d.reads, &d.writes}) {
       for (const Buffer& b : *buffers) {
         if (!static_cast<CardMemory&>(b.memory()).belongs_to(recording_->blocks.get()))

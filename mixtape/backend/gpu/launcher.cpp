@@ -55,9 +55,13 @@ bool register_launcher(const std::string& name, Launcher launcher) {
   return table().emplace(name, std::move(launcher)).second;
 }
 
-const Launcher* find_launcher(const std::string& name) {
-  const auto found = table().find(name);
-  return found == table().end() ? nullptr : &found->second;
+bool has_launcher(const std::string& name) { return table().contains(name); }
+
+void run(const Call& call) {
+  const Dispatch& d = call.dispatch;
+  const auto found = table().find(d.kernel);
+  if (found == table().end()) return call.launch_same(d.grid, d.block, d.shared_bytes);
+  found->second(call);
 }
 
 Grid grid_of(std::int64_t blocks) {

@@ -101,7 +101,9 @@ using Launcher = std::function<void(const Call&)>;
 
 // Launchers enter themselves here before main.
 bool register_launcher(const std::string& name, Launcher launcher);
-const Launcher* find_launcher(const std::string& name);
+bool has_launcher(const std::string& name);
+// Through the launcher of the dispatch's kernel; a kernel without one is launched as the dispatch says.
+void run(const Call& call);
 
 #define MIXTAPE_GPU_LAUNCHER(name, ...)                                     \
   [[maybe_unused]] static const bool MIXTAPE_JOIN(launcher_, __COUNTER__) = \

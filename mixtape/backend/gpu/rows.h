@@ -7,11 +7,6 @@
 
 namespace mixtape::gpu {
 
-struct RowShape {
-  Grid grid, block;
-  int held;  // packs per thread; 0 where a row doesn't fit
-};
-
 // Rows that kernels on clusters hold: `size` blocks a row, `held` packs per thread. size 0: too wide.
 struct ClusterShape {
   int size, held;

@@ -247,9 +247,7 @@ class SimReplay final : public Replay {
 
 class SimKernels final : public KernelRegistry {
  public:
-  bool has(const std::string& name) const override {
-    return gpu::find_launcher(name) != nullptr || has_kernel(name);
-  }
+  bool has(const std::string& name) const override { return gpu::has_launcher(name) || has_kernel(name); }
   void register_host(const std::string& name, HostKernel) override {
     fail(ErrorCode::not_supported, "register_host: kernel '", name, "': sim runs GPU kernels");
   }
@@ -279,13 +277,13 @@ class SimBackend final : public Backend {
   void run(const Dispatch& d, ErrorSlot& errors) override {
     if (errors.has_exception()) return;
     const std::lock_guard lock(mutex_);
-    SimQueue queue(*this);
     try {
       if (recording_) {
         recording_->keep(d);
-        return launch_into(*recording_, d, errors);
+        return gpu::run({d, *recording_, errors});
       }
-      launch_into(queue, d, errors);
+      SimQueue queue(*this);
+      gpu::run({d, queue, errors});
       queue.harvest();
     } catch (...) {
       errors.report_exception(std::current_exception());
@@ -313,15 +311,9 @@ class SimBackend final : public Backend {
   }
 
  private:
-  static void launch_into(gpu::Queue& queue, const Dispatch& d, ErrorSlot& errors) {
-    const gpu::Call call{d, queue, errors};
-    if (const gpu::Launcher* launcher = gpu::find_launcher(d.kernel)) {
-      (*launcher)(call);
-    } else {
-      call.launch_same(d.grid, d.block, d.shared_bytes);
-    }
+  void refuse_while_recording(const char* what) const {
+    require(!recording_, what, ": sim is recording, expected only kernels until that ends");
   }
-  void refuse_while_recording(const char* what) const { require(!recording_, what, ": sim is recording"); }
 
   std::shared_ptr<RecordingQueue> recording_;  // set while work is recorded
   std::shared_ptr<Meter> meter_ = std::make_shared<Meter>();

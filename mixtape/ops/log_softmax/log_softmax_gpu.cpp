@@ -4,6 +4,11 @@
 namespace mixtape::gpu {
 namespace {
 
+struct RowShape {
+  Grid grid, block;
+  int held;  // packs per thread; 0 where a row doesn't fit
+};
+
 // Rows of up to 128 packs of 16 bytes go to a warp, of up to 2048 to a block; longer ones are read twice.
 RowShape shape_of(const Call& call, const LogSoftmaxParams& p, bool is_packed) {
   const std::int64_t packs = ceil_div(p.cols * static_cast<std::int64_t>(size_of(call.dtype(0))), 16);
