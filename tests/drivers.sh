@@ -25,12 +25,13 @@ with() {
   LD_LIBRARY_PATH="$temp/$case:${LD_LIBRARY_PATH:-}" "$program" "$@" >"$temp/out" 2>&1
 }
 
-# expect CASE TEXT: asked for the card, the program fails with one line that has the text, and writes nothing.
+# expect CASE TEXT: asked for the card, the program fails with one error that has the text, and writes nothing.
 expect() {
   local case=$1 text=$2 status=0
   with "$case" quantize --model "$model" --out "$temp/made" --device cuda || status=$?
   [ "$status" = 1 ] || fail "$case: status $status, expected 1; $(cat "$temp/out")"
-  grep -q "$text" "$temp/out" || fail "$case: expected '$text', found: $(cat "$temp/out")"
+  [ "$(grep -c '^mixtape: ' "$temp/out")" = 1 ] || fail "$case: expected one error, found: $(cat "$temp/out")"
+  grep -q "^mixtape: .*$text" "$temp/out" || fail "$case: expected '$text', found: $(cat "$temp/out")"
   [ ! -e "$temp/made" ] || fail "$case: something was written"
 }
 
