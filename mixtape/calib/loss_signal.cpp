@@ -57,6 +57,11 @@ void read_tensor(const SafetensorsFile& file, const std::string& name, const Buf
   to.slice(at, at + rows).write_bytes(view.bytes.data());
 }
 
+TopKTargets new_targets(const Device& device, std::int64_t positions, std::int64_t k) {
+  return {device.alloc(DType::f32, {positions, k}), device.alloc(DType::u32, {positions, k}),
+          device.alloc(DType::f32, {positions})};
+}
+
 Buffer new_losses(CommandEncoder& encoder, const Buffer& dloss) {
   return encoder.device().alloc_uninitialized(DType::f32, dloss.shape());
 }
@@ -116,20 +121,16 @@ CachedTeacher::CachedTeacher(const std::filesystem::path& directory, const std::
   const std::string found = description.value("fingerprint", "");
   if (found != fingerprint) {
     fail(ErrorCode::format, (directory / kDescription).string(),
-         ": targets were made from other data, model or ", "settings: fingerprint is '", found,
-         "', expected '", fingerprint, "'");
+         ": targets were made from other data, model or settings: fingerprint is '", found, "', expected '",
+         fingerprint, "'");
   }
 }
 
 void CachedTeacher::load(const Batch& batch, std::span<const std::size_t> rows) {
-  const Device& device = tape_.device();
   const std::int64_t positions = batch.ids.numel(), columns = batch.ids.shape()[1];
-  targets_ = by_positions_[positions];
-  if (!targets_.logits) {
-    targets_ = {device.alloc(DType::f32, {positions, options_.top_k}),
-                device.alloc(DType::u32, {positions, options_.top_k}), device.alloc(DType::f32, {positions})};
-    by_positions_[positions] = targets_;
-  }
+  TopKTargets& kept = by_positions_[positions];
+  if (!kept.logits) kept = new_targets(tape_.device(), positions, options_.top_k);
+  targets_ = kept;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const SafetensorsFile file = SafetensorsFile::open(row_file(directory_, rows[r]));
     const std::int64_t at = static_cast<std::int64_t>(r) * columns;
@@ -165,9 +166,7 @@ void write_targets(const std::filesystem::path& directory, const std::string& fi
     const Batch batch = make_batch(device, rows.subspan(r, 1));
     const Buffer hidden = hidden_rows(teacher, batch.ids);
     const std::int64_t positions = hidden.shape()[0], step = logit_rows(teacher.config().vocab_size, device);
-    const TopKTargets all{device.alloc(DType::f32, {positions, options.top_k}),
-                          device.alloc(DType::u32, {positions, options.top_k}),
-                          device.alloc(DType::f32, {positions})};
+    const TopKTargets all = new_targets(device, positions, options.top_k);
     for (std::int64_t begin = 0; begin < positions; begin += step) {
       const std::int64_t end = std::min(positions, begin + step);
       const Var logits = teacher.logits(tape.constant(hidden.slice(begin, end)));

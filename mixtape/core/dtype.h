@@ -31,6 +31,14 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, std::uint16_t>) return DType::u16;
 }
 
+// work(T()) with the C++ type of a value dtype.
+template <class Work>
+auto with_type(DType dtype, const Work& work) {
+  if (dtype == DType::bf16) return work(bf16());
+  if (dtype == DType::f16) return work(f16());
+  return work(0.0f);
+}
+
 // Distance from 1 to the next larger value; one rounding errs by at most half of it. Value dtypes only.
 double epsilon(DType dtype);
 

@@ -9,7 +9,9 @@
 
 namespace mixtape {
 // The seed is mixed first, so that neighbouring seeds don't give shifted sequences.
-std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) { return mix_bits(mix_bits(seed) + index); }
+std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) {
+  return mix_bits(mix_bits(seed) + index);
+}
 
 double uniform(std::uint64_t seed, std::uint64_t index) {
   return static_cast<double>(random_bits(seed, index) >> 11) * 0x1p-53;

@@ -10,16 +10,15 @@ namespace mixtape::HWY_NAMESPACE {
 
 template <class S, class D>
 void move_row(const S* src, D* dst, std::size_t n) {
-  std::size_t i = 0;
-  for (; i + lanes() <= n; i += lanes()) store(load(src + i), dst + i);
-  if (i < n) store(load(src + i, n - i), dst + i, n - i);
+  for_each_step(n, false,
+                [&](std::size_t i, auto step) HWY_ATTR { step.store(step.load(src + i), dst + i); });
 }
 
 template <class D>
 void add_row(const float* src, D* dst, std::size_t n) {
-  std::size_t i = 0;
-  for (; i + lanes() <= n; i += lanes()) store(hn::Add(load(dst + i), load(src + i)), dst + i);
-  if (i < n) store(hn::Add(load(dst + i, n - i), load(src + i, n - i)), dst + i, n - i);
+  for_each_step(n, false, [&](std::size_t i, auto step) HWY_ATTR {
+    step.store(hn::Add(step.load(dst + i), step.load(src + i)), dst + i);
+  });
 }
 
 template <class S>
@@ -43,26 +42,11 @@ void store_rows(const float* src, std::int64_t src_stride, std::int64_t rows, st
 }
 
 template <class B>
-float dot_row(const float* a, const B* b, std::size_t n) {
-  Floats s0 = zero(), s1 = zero(), s2 = zero(), s3 = zero();
-  const std::size_t step = lanes();
-  std::size_t i = 0;
-  for (; i + 4 * step <= n; i += 4 * step) {
-    s0 = hn::MulAdd(load(a + i), load(b + i), s0);
-    s1 = hn::MulAdd(load(a + i + step), load(b + i + step), s1);
-    s2 = hn::MulAdd(load(a + i + 2 * step), load(b + i + 2 * step), s2);
-    s3 = hn::MulAdd(load(a + i + 3 * step), load(b + i + 3 * step), s3);
-  }
-  for (; i < n; i += step) s0 = hn::MulAdd(load(a + i, n - i), load(b + i, n - i), s0);
-  return sum_lanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
-}
-
-template <class B>
 void dot_rows(const float* a, std::int64_t a_stride, std::int64_t rows, const B* b, std::int64_t b_stride,
               std::int64_t cols, std::int64_t depth, float* out, std::int64_t out_stride, bool accumulate) {
   for (std::int64_t c = 0; c < cols; ++c) {
     for (std::int64_t r = 0; r < rows; ++r) {
-      const float sum = dot_row(a + r * a_stride, b + c * b_stride, static_cast<std::size_t>(depth));
+      const float sum = dot_of(a + r * a_stride, b + c * b_stride, static_cast<std::size_t>(depth));
       float& to = out[r * out_stride + c];
       to = accumulate ? to + sum : sum;
     }

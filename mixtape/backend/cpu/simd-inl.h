@@ -241,8 +241,8 @@ float sum_of(const T* x, std::size_t n) {
   return sum_lanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
 }
 
-template <class T>
-float dot_of(const T* a, const T* b, std::size_t n) {
+template <class A, class B>
+float dot_of(const A* a, const B* b, std::size_t n) {
   Floats s0 = zero(), s1 = zero(), s2 = zero(), s3 = zero();
   const std::size_t step = lanes();
   std::size_t i = 0;
@@ -317,6 +317,7 @@ HWY_INLINE Floats exp(Floats x) {
 }
 // exp(x) for x <= 0 or NaN.
 HWY_INLINE Floats exp_down(Floats x) { return keep_nan(exp_of_clamped(hn::Max(set(-105.0f), x)), x); }
+HWY_INLINE float exp_down(float x) { return hn::GetLane(exp_down(set(x))); }
 
 // a / d for d of [1, 2] within 0.51 units in the last place.
 HWY_INLINE Floats quotient(Floats a, Floats d) {

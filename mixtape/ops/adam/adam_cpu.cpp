@@ -54,14 +54,6 @@ void update(P* p, const G* g, float* m, float* v, std::size_t n, const AdamParam
   }
 }
 
-// Calls work(T()) with the type of `dtype`.
-template <class Work>
-auto with_type(DType dtype, Work work) {
-  if (dtype == DType::bf16) return work(bf16());
-  if (dtype == DType::f16) return work(f16());
-  return work(0.0f);
-}
-
 template <class P, class G>
 void update_block(const HostCall& call, const Block& b) {
   const float unit = call.read<float>(call.reads.size() - 1)[b.tensor];

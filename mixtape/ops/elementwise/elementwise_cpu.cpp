@@ -272,39 +272,31 @@ void binary_backward_sum(const HostCall& call) {
   });
 }
 
-#define MIXTAPE_UNARY_KERNELS(name)                                                                     \
-  [[maybe_unused]] void name##_forward_f32(const HostCall& c) { unary_forward<name##_op, float>(c); }   \
-  [[maybe_unused]] void name##_forward_bf16(const HostCall& c) { unary_forward<name##_op, bf16>(c); }   \
-  [[maybe_unused]] void name##_forward_f16(const HostCall& c) { unary_forward<name##_op, f16>(c); }     \
-  [[maybe_unused]] void name##_backward_f32(const HostCall& c) { unary_backward<name##_op, float>(c); } \
-  [[maybe_unused]] void name##_backward_bf16(const HostCall& c) { unary_backward<name##_op, bf16>(c); } \
-  [[maybe_unused]] void name##_backward_f16(const HostCall& c) { unary_backward<name##_op, f16>(c); }
+// `name`: what runs `op` in each of the value dtypes.
+#define MIXTAPE_KERNELS_OF(name, runner, op) \
+  template <class T>                         \
+  void name(const HostCall& call) {          \
+    runner<op, T>(call);                     \
+  }                                          \
+  MIXTAPE_SIMD_KERNEL(name)
+#define MIXTAPE_UNARY_KERNELS(name)                            \
+  MIXTAPE_KERNELS_OF(name##_forward, unary_forward, name##_op) \
+  MIXTAPE_KERNELS_OF(name##_backward, unary_backward, name##_op)
+#define MIXTAPE_BINARY_KERNELS(name) MIXTAPE_KERNELS_OF(name##_forward, binary_forward, name##_op)
+#define MIXTAPE_BINARY_BACKWARD(name) MIXTAPE_KERNELS_OF(name, binary_backward, name##_op)
+#define MIXTAPE_BINARY_BACKWARD_SUM(name) MIXTAPE_KERNELS_OF(name##_sum, binary_backward_sum, name##_op)
 MIXTAPE_UNARY_OPS(MIXTAPE_UNARY_KERNELS)
-
-#define MIXTAPE_BINARY_KERNELS(name)                                                                   \
-  [[maybe_unused]] void name##_forward_f32(const HostCall& c) { binary_forward<name##_op, float>(c); } \
-  [[maybe_unused]] void name##_forward_bf16(const HostCall& c) { binary_forward<name##_op, bf16>(c); } \
-  [[maybe_unused]] void name##_forward_f16(const HostCall& c) { binary_forward<name##_op, f16>(c); }
 MIXTAPE_BINARY_OPS(MIXTAPE_BINARY_KERNELS)
-
-#define MIXTAPE_BINARY_BACKWARD(name)                                                           \
-  [[maybe_unused]] void name##_f32(const HostCall& c) { binary_backward<name##_op, float>(c); } \
-  [[maybe_unused]] void name##_bf16(const HostCall& c) { binary_backward<name##_op, bf16>(c); } \
-  [[maybe_unused]] void name##_f16(const HostCall& c) { binary_backward<name##_op, f16>(c); }
 MIXTAPE_BINARY_BACKWARD(mul_backward)
 MIXTAPE_BINARY_BACKWARD(div_backward_a)
 MIXTAPE_BINARY_BACKWARD(div_backward_b)
-
-#define MIXTAPE_BINARY_BACKWARD_SUM(name)                                                               \
-  [[maybe_unused]] void name##_sum_f32(const HostCall& c) { binary_backward_sum<name##_op, float>(c); } \
-  [[maybe_unused]] void name##_sum_bf16(const HostCall& c) { binary_backward_sum<name##_op, bf16>(c); } \
-  [[maybe_unused]] void name##_sum_f16(const HostCall& c) { binary_backward_sum<name##_op, f16>(c); }
 MIXTAPE_BINARY_BACKWARD_SUM(add_backward)
 MIXTAPE_BINARY_BACKWARD_SUM(sub_backward)
 MIXTAPE_BINARY_BACKWARD_SUM(mul_backward)
 MIXTAPE_BINARY_BACKWARD_SUM(div_backward_a)
 MIXTAPE_BINARY_BACKWARD_SUM(div_backward_b)
 
+#undef MIXTAPE_KERNELS_OF
 #undef MIXTAPE_UNARY_KERNELS
 #undef MIXTAPE_BINARY_KERNELS
 #undef MIXTAPE_BINARY_BACKWARD

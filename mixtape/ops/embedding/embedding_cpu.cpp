@@ -44,7 +44,6 @@ void embedding_forward(const HostCall& call) {
         std::copy(from, from + p.hidden, row);
       }
     }
-    if (is_large) hwy::FlushStream();
   });
 }
 MIXTAPE_SIMD_KERNEL(embedding_forward)
@@ -108,15 +107,10 @@ void sum_segment_f16(const f16* dy, std::int64_t hidden, const std::int64_t* pos
 
 template <class T>
 void write_row(const float* sum, T* row, std::size_t cols, bool accumulate, bool is_large) {
-  std::size_t c = 0;
-  for (const WholeStep step{is_large}; c + lanes() <= cols; c += lanes()) {
-    const Floats s = load(sum + c);
-    step.store(accumulate ? hn::Add(load(row + c), s) : s, row + c);
-  }
-  if (c == cols) return;
-  const std::size_t left = cols - c;
-  const Floats s = load(sum + c, left);
-  store(accumulate ? hn::Add(load(row + c, left), s) : s, row + c, left);
+  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
+    const Floats s = step.load(sum + c);
+    step.store(accumulate ? hn::Add(step.load(row + c), s) : s, row + c);
+  });
 }
 
 template <class T>

@@ -38,7 +38,7 @@ inline constexpr std::int64_t kLongSegment = 512;
 inline constexpr std::int64_t kColumnTile = 256;
 
 // Calls finish(id, sum) once for every id, from any thread: sum [hidden], or null where the id doesn't occur.
-// It may store past the caches; the fences are here.
+// It may store past the caches.
 template <class T, class Finish>
 void sum_segments(const Segments& segments, const T* dy, std::int64_t rows, std::int64_t hidden,
                   Finish&& finish) {
@@ -55,7 +55,6 @@ void sum_segments(const Segments& segments, const T* dy, std::int64_t rows, std:
       if (count > 0) sum_segment(dy, hidden, positions_of(id), count, 0, hidden, block.get(), sum.get());
       finish(id, count > 0 ? sum.get() : nullptr);
     }
-    hwy::FlushStream();
   });
   const auto sum = scratch(hidden);
   for (std::int64_t id = 0; id < rows; ++id) {

@@ -105,15 +105,9 @@ void for_rows(const HostCall& call, const KlDivParams& p, std::int64_t teacher_c
   const DType dtype = call.reads[0].dtype();
   const std::int64_t grain = std::max(cpu::row_grain(p.cols), std::clamp<std::int64_t>(p.rows / 64, 1, 8));
   cpu::parallel_for(p.rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      if (dtype == DType::f32) {
-        body(call.read<float>(0) + r * teacher_cols, r);
-      } else if (dtype == DType::bf16) {
-        body(call.read<bf16>(0) + r * teacher_cols, r);
-      } else {
-        body(call.read<f16>(0) + r * teacher_cols, r);
-      }
-    }
+    with_type(dtype, [&](auto t) {
+      for (std::int64_t r = begin; r < end; ++r) body(call.read<decltype(t)>(0) + r * teacher_cols, r);
+    });
   });
 }
 

@@ -28,8 +28,6 @@ float sum_of_exp(const T* x, float max, std::size_t n) {
   return sum_lanes(hn::Add(sum0, sum1));
 }
 
-inline float scalar_exp(float x) { return hn::GetLane(exp_down(set(x))); }
-
 // stats = the largest and log sum exp(x - largest). The row is read from memory once, in blocks that stay in
 // the first-level cache; a block with a larger value rescales the sum.
 template <class T>
@@ -40,7 +38,7 @@ void row_stats(const T* x, float* stats, std::size_t cols) {
     const std::size_t n = std::min(kBlock, cols - c);
     const float own = max_of(x + c, n), larger = std::max(max, own);
     const float own_sum = sum_of_exp(x + c, own, n);
-    sum = (c == 0 ? 0.0f : sum * scalar_exp(max - larger)) + own_sum * scalar_exp(own - larger);
+    sum = (c == 0 ? 0.0f : sum * exp_down(max - larger)) + own_sum * exp_down(own - larger);
     max = larger;
   }
   stats[0] = max;

@@ -14,9 +14,8 @@ namespace mixtape::HWY_NAMESPACE {
 template <class T>
 void scaled_row(float factor, const T* b, T* y, std::size_t cols) {
   const Floats a = set(factor);
-  std::size_t c = 0;
-  for (; c + lanes() <= cols; c += lanes()) store(hn::Mul(a, load(b + c)), y + c);
-  if (c < cols) store(hn::Mul(a, load(b + c, cols - c)), y + c, cols - c);
+  for_each_step(cols, false,
+                [&](std::size_t c, auto step) HWY_ATTR { step.store(hn::Mul(a, step.load(b + c)), y + c); });
 }
 
 template <class T>
@@ -34,28 +33,13 @@ void outer_product_forward(const HostCall& call) {
 MIXTAPE_SIMD_KERNEL(outer_product_forward)
 
 template <class T>
-float row_dot(const T* x, const T* y, std::size_t cols) {
-  Floats s0 = zero(), s1 = zero(), s2 = zero(), s3 = zero();
-  const std::size_t step = lanes();
-  std::size_t c = 0;
-  for (; c + 4 * step <= cols; c += 4 * step) {
-    s0 = hn::MulAdd(load(x + c), load(y + c), s0);
-    s1 = hn::MulAdd(load(x + c + step), load(y + c + step), s1);
-    s2 = hn::MulAdd(load(x + c + 2 * step), load(y + c + 2 * step), s2);
-    s3 = hn::MulAdd(load(x + c + 3 * step), load(y + c + 3 * step), s3);
-  }
-  for (; c < cols; c += step) s0 = hn::MulAdd(load(x + c, cols - c), load(y + c, cols - c), s0);
-  return sum_lanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
-}
-
-template <class T>
 void outer_product_backward_a(const HostCall& call) {
   const auto& p = call.params<OuterProductParams>();
   const T *b = call.read<T>(0), *dy = call.read<T>(1);
   T* da = call.write<T>(0);
   cpu::parallel_for(p.batch * p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      const float d = row_dot(dy + r * p.cols, b + r / p.rows * p.cols, static_cast<std::size_t>(p.cols));
+      const float d = dot_of(dy + r * p.cols, b + r / p.rows * p.cols, static_cast<std::size_t>(p.cols));
       da[r] = T(p.accumulate ? static_cast<float>(da[r]) + d : d);
     }
   });
@@ -77,16 +61,17 @@ void sum_scaled_rows(const T* a, const T* dy, std::int64_t rows, std::int64_t st
 
 // x += y
 void add_to(float* x, const float* y, std::size_t cols) {
-  for (std::size_t c = 0; c < cols; c += lanes())
-    store(hn::Add(load(x + c, cols - c), load(y + c, cols - c)), x + c, cols - c);
+  for_each_step(cols, false, [&](std::size_t c, auto step) HWY_ATTR {
+    step.store(hn::Add(step.load(x + c), step.load(y + c)), x + c);
+  });
 }
 
 template <class T>
 void put_row(const float* sum, T* out, std::size_t cols, bool accumulate) {
-  for (std::size_t c = 0; c < cols; c += lanes()) {
-    const std::size_t n = cols - c;
-    store(accumulate ? hn::Add(load(out + c, n), load(sum + c, n)) : load(sum + c, n), out + c, n);
-  }
+  for_each_step(cols, false, [&](std::size_t c, auto step) HWY_ATTR {
+    const Floats total = step.load(sum + c);
+    step.store(accumulate ? hn::Add(step.load(out + c), total) : total, out + c);
+  });
 }
 
 // Columns that a task takes: few enough that long vectors make many.

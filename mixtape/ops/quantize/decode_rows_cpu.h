@@ -249,12 +249,10 @@ void decode_rows(const cpu::QuantizedRows& w, std::int64_t begin, std::int64_t e
     for (std::int64_t r = begin; r < end; ++r) {
       decode_row_by_table<T, S>(w, r, unpacker, halves, out + (r - begin) * w.cols, to);
     }
-    if (is_large) hwy::FlushStream();
     return;
   }
 #endif
   for (std::int64_t r = begin; r < end; ++r) decode_row<T, S>(w, r, unpacker, out + (r - begin) * w.cols, to);
-  if (is_large) hwy::FlushStream();
 }
 
 }  // namespace mixtape::HWY_NAMESPACE

@@ -8,20 +8,6 @@
 #include "mixtape/ops/quantize/decode_rows_cpu.h"
 #include "mixtape/ops/quantize/quantize_params.h"
 
-#ifndef MIXTAPE_QUANTIZE_PAIRS
-// X(name and type of the weight, name and type of its scales)
-#define MIXTAPE_QUANTIZE_PAIRS(X) \
-  X(f32, float, f32, float)       \
-  X(f32, float, bf16, bf16)       \
-  X(f32, float, f16, f16)         \
-  X(bf16, bf16, f32, float)       \
-  X(bf16, bf16, bf16, bf16)       \
-  X(bf16, bf16, f16, f16)         \
-  X(f16, f16, f32, float)         \
-  X(f16, f16, bf16, bf16)         \
-  X(f16, f16, f16, f16)
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
@@ -242,14 +228,7 @@ void quantize_as(const HostCall& call) {
 
 template <class T>
 void quantize(const HostCall& call) {
-  switch (call.writes[1].dtype()) {
-    case DType::bf16:
-      return quantize_as<T, bf16>(call);
-    case DType::f16:
-      return quantize_as<T, f16>(call);
-    default:
-      return quantize_as<T, float>(call);
-  }
+  with_type(call.writes[1].dtype(), [&](auto s) { quantize_as<T, decltype(s)>(call); });
 }
 MIXTAPE_HOST_KERNEL("quantize_affine_forward_f32", quantize<float>);
 MIXTAPE_HOST_KERNEL("quantize_affine_forward_bf16", quantize<bf16>);

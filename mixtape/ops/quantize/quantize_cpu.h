@@ -4,6 +4,18 @@
 #include "mixtape/ops/quantize/affine.h"
 #include "mixtape/runtime/command_encoder.h"
 
+// X(name and type of the weight, name and type of its scales)
+#define MIXTAPE_QUANTIZE_PAIRS(X) \
+  X(f32, float, f32, float)       \
+  X(f32, float, bf16, bf16)       \
+  X(f32, float, f16, f16)         \
+  X(bf16, bf16, f32, float)       \
+  X(bf16, bf16, bf16, bf16)       \
+  X(bf16, bf16, f16, f16)         \
+  X(f16, f16, f32, float)         \
+  X(f16, f16, bf16, bf16)         \
+  X(f16, f16, f16, f16)
+
 namespace mixtape::cpu {
 
 // Leading dimensions are folded into `rows`: stacked experts [E,N,K] have E*N rows.

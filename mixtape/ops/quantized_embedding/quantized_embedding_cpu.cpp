@@ -53,13 +53,7 @@ void quantized_embedding_backward(const HostCall& call) {
 #define MIXTAPE_QUANTIZED_EMBEDDING(t, T, s, S)                                                  \
   MIXTAPE_HOST_KERNEL("quantized_embedding_forward_" #t "_" #s, quantized_embedding_forward<T>); \
   MIXTAPE_HOST_KERNEL("quantized_embedding_backward_" #t "_" #s, quantized_embedding_backward<T, S>);
-#define MIXTAPE_QUANTIZED_EMBEDDINGS(t, T)      \
-  MIXTAPE_QUANTIZED_EMBEDDING(t, T, f32, float) \
-  MIXTAPE_QUANTIZED_EMBEDDING(t, T, bf16, bf16) \
-  MIXTAPE_QUANTIZED_EMBEDDING(t, T, f16, f16)
-MIXTAPE_QUANTIZED_EMBEDDINGS(f32, float)
-MIXTAPE_QUANTIZED_EMBEDDINGS(bf16, bf16)
-MIXTAPE_QUANTIZED_EMBEDDINGS(f16, f16)
+MIXTAPE_QUANTIZE_PAIRS(MIXTAPE_QUANTIZED_EMBEDDING)
 
 }  // namespace
 }  // namespace mixtape

@@ -43,8 +43,6 @@ Block numerators(const T* x, float* e, std::size_t n) {
   return {max, sum_lanes(hn::Add(sum0, sum1))};
 }
 
-inline float scalar_exp(float x) { return hn::GetLane(exp_down(set(x))); }
-
 template <class T>
 void scale_block(const float* e, float factor, T* y, std::size_t n, bool is_large) {
   for_each_step(n, is_large, [&](std::size_t c, auto step) HWY_ATTR {
@@ -62,10 +60,10 @@ void softmax_row(const T* x, float* e, Block* blocks, T* y, std::size_t cols, bo
   }
   for (std::size_t c = 0; c < cols; c += kBlock) {
     const Block& block = blocks[c / kBlock];
-    sum += block.sum * scalar_exp(block.max - max);
+    sum += block.sum * exp_down(block.max - max);
   }
   for (std::size_t c = 0; c < cols; c += kBlock) {
-    const float factor = scalar_exp(blocks[c / kBlock].max - max) / sum;
+    const float factor = exp_down(blocks[c / kBlock].max - max) / sum;
     scale_block(e + c, factor, y + c, std::min(kBlock, cols - c), is_large);
   }
 }

@@ -85,9 +85,8 @@ template <class T>
 void write_row(const TakeAlongAxisParams& p, const Indices index, std::int64_t first, T* dx, float* sums,
                bool is_large) {
   const auto cols = static_cast<std::size_t>(p.cols);
-  std::size_t c = 0;
-  for (const WholeStep step{is_large}; c + lanes() <= cols; c += lanes()) step.store(load(sums + c), dx + c);
-  if (c < cols) store(load(sums + c, cols - c), dx + c, cols - c);
+  for_each_step(cols, is_large,
+                [&](std::size_t c, auto step) HWY_ATTR { step.store(step.load(sums + c), dx + c); });
   for (std::int64_t i = first; i < first + p.k; ++i) {
     if (index.is_good(i)) sums[index.bits[i]] = 0.0f;
   }
@@ -141,7 +140,6 @@ void take_along_axis_backward(const HostCall& call) {
         finish_row(p, index, r * p.k, dx + r * p.cols, sums + (r - first) * p.cols, is_large);
       }
     }
-    if (is_large) hwy::FlushStream();
     if (!all_good) report_bad(call, p, index, begin * p.k, end * p.k);
   });
 }
