@@ -36,12 +36,12 @@ void copy(benchmark::State& state, std::int64_t size) {  // what memory allows
   bench.run([&](CommandEncoder& encoder) { encoder.copy(x, y); }, 2 * x.bytes());
 }
 
-BENCHMARK_CAPTURE(step, f32_200x2048, DType::f32, 200, 2048);
-BENCHMARK_CAPTURE(step, f32_50x1M, DType::f32, 50, 1000000);
-BENCHMARK_CAPTURE(step, f32_8x4M, DType::f32, 8, 4 << 20);
-BENCHMARK_CAPTURE(step, bf16_8x4M, DType::bf16, 8, 4 << 20);
-BENCHMARK_CAPTURE(squares, f32_32M, DType::f32, 32 << 20);
-BENCHMARK_CAPTURE(copy, f32_32M, 32 << 20);
+OP_BENCH(step, f32_200x2048, DType::f32, 200, 2048);
+OP_BENCH(step, f32_50x1M, DType::f32, 50, 1000000);
+OP_BENCH(step, f32_8x4M, DType::f32, 8, 4 << 20);
+OP_BENCH(step, bf16_8x4M, DType::bf16, 8, 4 << 20);
+OP_BENCH(squares, f32_32M, DType::f32, 32 << 20);
+OP_BENCH(copy, f32_32M, 32 << 20);
 
 }  // namespace
 }  // namespace mixtape

@@ -43,10 +43,10 @@ void backward(benchmark::State& state, DType dtype, const Sizes& s) {
 
 constexpr Sizes kSmall{4, 512, 9, 3, 64};
 constexpr Sizes kLong{1, 2048, 8, 2, 128};
-BENCHMARK_CAPTURE(forward, bf16_4x512x9x64, DType::bf16, kSmall)->UseRealTime();
-BENCHMARK_CAPTURE(backward, bf16_4x512x9x64, DType::bf16, kSmall)->UseRealTime();
-BENCHMARK_CAPTURE(forward, bf16_1x2048x8x128, DType::bf16, kLong)->UseRealTime();
-BENCHMARK_CAPTURE(backward, bf16_1x2048x8x128, DType::bf16, kLong)->UseRealTime();
+OP_BENCH(forward, bf16_4x512x9x64, DType::bf16, kSmall);
+OP_BENCH(backward, bf16_4x512x9x64, DType::bf16, kSmall);
+OP_BENCH(forward, bf16_1x2048x8x128, DType::bf16, kLong);
+OP_BENCH(backward, bf16_1x2048x8x128, DType::bf16, kLong);
 
 }  // namespace
 }  // namespace mixtape

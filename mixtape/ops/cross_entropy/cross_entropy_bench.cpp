@@ -39,17 +39,17 @@ void both(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t 
       x.bytes() + dx.bytes());
 }
 
-BENCHMARK_CAPTURE(forward, f32_2048x512, DType::f32, 2048, 512);
-BENCHMARK_CAPTURE(forward, f32_512x49152, DType::f32, 512, 49152);
-BENCHMARK_CAPTURE(forward, f32_512x151936, DType::f32, 512, 151936);
-BENCHMARK_CAPTURE(forward, bf16_512x49152, DType::bf16, 512, 49152);
-BENCHMARK_CAPTURE(backward, f32_2048x512, DType::f32, 2048, 512);
-BENCHMARK_CAPTURE(backward, f32_512x49152, DType::f32, 512, 49152);
-BENCHMARK_CAPTURE(backward, f32_512x151936, DType::f32, 512, 151936);
-BENCHMARK_CAPTURE(backward, bf16_512x49152, DType::bf16, 512, 49152);
-BENCHMARK_CAPTURE(both, f32_2048x512, DType::f32, 2048, 512);
-BENCHMARK_CAPTURE(both, f32_512x151936, DType::f32, 512, 151936);
-BENCHMARK_CAPTURE(both, bf16_512x151936, DType::bf16, 512, 151936);
+OP_BENCH(forward, f32_2048x512, DType::f32, 2048, 512);
+OP_BENCH(forward, f32_512x49152, DType::f32, 512, 49152);
+OP_BENCH(forward, f32_512x151936, DType::f32, 512, 151936);
+OP_BENCH(forward, bf16_512x49152, DType::bf16, 512, 49152);
+OP_BENCH(backward, f32_2048x512, DType::f32, 2048, 512);
+OP_BENCH(backward, f32_512x49152, DType::f32, 512, 49152);
+OP_BENCH(backward, f32_512x151936, DType::f32, 512, 151936);
+OP_BENCH(backward, bf16_512x49152, DType::bf16, 512, 49152);
+OP_BENCH(both, f32_2048x512, DType::f32, 2048, 512);
+OP_BENCH(both, f32_512x151936, DType::f32, 512, 151936);
+OP_BENCH(both, bf16_512x151936, DType::bf16, 512, 151936);
 
 }  // namespace
 }  // namespace mixtape

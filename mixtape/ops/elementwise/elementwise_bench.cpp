@@ -1,3 +1,4 @@
+#include "mixtape/ops/elementwise/cast.h"
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/testing/op_bench.h"
 
@@ -21,14 +22,21 @@ void unary_gradient(benchmark::State& state, Unary op, DType dtype, std::int64_t
   bench.run([&](CommandEncoder& encoder) { unary_backward(encoder, op, x, dy, dx); }, 3 * x.bytes());
 }
 
-void add_value(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols,
-               const Shape& side) {
+void add_forward(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols,
+                 const Shape& side) {
   const OpBench bench(state);
   const Buffer a = bench.random(dtype, {rows, cols});
   const Buffer b = bench.random(dtype, side);
   const Buffer y = bench.output(dtype, {rows, cols});
   bench.run([&](CommandEncoder& encoder) { binary_forward(encoder, Binary::add, a, b, y); },
             2 * a.bytes() + b.bytes());
+}
+
+void cast_value(benchmark::State& state, DType from, DType to, std::int64_t n) {
+  const OpBench bench(state);
+  const Buffer x = bench.random(from, {n});
+  const Buffer y = bench.output(to, {n});
+  bench.run([&](CommandEncoder& encoder) { cast_forward(encoder, x, y); }, x.bytes() + y.bytes());
 }
 
 void broadcast_gradient(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols) {
@@ -39,24 +47,38 @@ void broadcast_gradient(benchmark::State& state, DType dtype, std::int64_t rows,
   bench.run([&](CommandEncoder& encoder) { mul_backward(encoder, a, dy, db); }, 2 * a.bytes() + db.bytes());
 }
 
-constexpr std::int64_t kCache = 1 << 18, kLarge = 1 << 25;
-BENCHMARK_CAPTURE(unary_value, scale_f32_cache, Unary::scale, DType::f32, kCache);
-BENCHMARK_CAPTURE(unary_value, scale_f32, Unary::scale, DType::f32, kLarge);
-BENCHMARK_CAPTURE(unary_value, silu_f32_cache, Unary::silu, DType::f32, kCache);
-BENCHMARK_CAPTURE(unary_value, silu_f32, Unary::silu, DType::f32, kLarge);
-BENCHMARK_CAPTURE(unary_value, silu_bf16, Unary::silu, DType::bf16, kLarge);
-BENCHMARK_CAPTURE(unary_value, gelu_f32_cache, Unary::gelu, DType::f32, kCache);
-BENCHMARK_CAPTURE(unary_value, tanh_f32_cache, Unary::tanh, DType::f32, kCache);
-BENCHMARK_CAPTURE(unary_value, log_f32_cache, Unary::log, DType::f32, kCache);
-BENCHMARK_CAPTURE(unary_gradient, silu_f32, Unary::silu, DType::f32, kLarge);
-BENCHMARK_CAPTURE(unary_gradient, silu_bf16, Unary::silu, DType::bf16, kLarge);
-BENCHMARK_CAPTURE(add_value, same_f32, DType::f32, 8192, 4096, {8192, 4096});
-BENCHMARK_CAPTURE(add_value, same_bf16, DType::bf16, 8192, 4096, {8192, 4096});
-BENCHMARK_CAPTURE(add_value, broadcast_f32, DType::f32, 8192, 4096, {4096});
-BENCHMARK_CAPTURE(add_value, one_element_f32, DType::f32, 1 << 18, 1, {1});
-BENCHMARK_CAPTURE(broadcast_gradient, f32, DType::f32, 8192, 4096);
-BENCHMARK_CAPTURE(broadcast_gradient, bf16, DType::bf16, 8192, 4096);
-BENCHMARK_CAPTURE(broadcast_gradient, f32_narrow, DType::f32, 262144, 16);
+#define UNARY_BENCH(op)                                                                       \
+  void op##_forward(benchmark::State& state, DType dtype, std::int64_t n) {                   \
+    unary_value(state, Unary::op, dtype, n);                                                  \
+  }                                                                                           \
+  [[maybe_unused]] void op##_backward(benchmark::State& state, DType dtype, std::int64_t n) { \
+    unary_gradient(state, Unary::op, dtype, n);                                               \
+  }                                                                                           \
+  OP_BENCH(op##_forward, f32_65536, DType::f32, 65536);                                       \
+  OP_BENCH(op##_forward, f32_262144, DType::f32, 262144);                                     \
+  OP_BENCH(op##_forward, f32_16777216, DType::f32, 16777216);                                 \
+  OP_BENCH(op##_forward, bf16_16777216, DType::bf16, 16777216);
+UNARY_BENCH(scale)
+UNARY_BENCH(exp)
+UNARY_BENCH(gelu)
+UNARY_BENCH(silu)
+UNARY_BENCH(tanh)
+UNARY_BENCH(log)
+
+OP_BENCH(silu_backward, f32_262144, DType::f32, 262144);
+OP_BENCH(silu_backward, f32_16777216, DType::f32, 16777216);
+OP_BENCH(silu_backward, bf16_16777216, DType::bf16, 16777216);
+OP_BENCH(add_forward, f32_65536, DType::f32, 16, 4096, {16, 4096});
+OP_BENCH(add_forward, f32_262144, DType::f32, 64, 4096, {64, 4096});
+OP_BENCH(add_forward, f32_16777216, DType::f32, 4096, 4096, {4096, 4096});
+OP_BENCH(add_forward, bf16_16777216, DType::bf16, 4096, 4096, {4096, 4096});
+OP_BENCH(add_forward, f32_8192x4096_row, DType::f32, 8192, 4096, {4096});
+OP_BENCH(add_forward, f32_262144_scalar, DType::f32, 1 << 18, 1, {1});
+OP_BENCH(broadcast_gradient, f32_8192x4096, DType::f32, 8192, 4096);
+OP_BENCH(broadcast_gradient, bf16_8192x4096, DType::bf16, 8192, 4096);
+OP_BENCH(broadcast_gradient, f32_262144x16, DType::f32, 262144, 16);
+OP_BENCH(cast_value, f32_16777216_to_bf16, DType::f32, DType::bf16, 16777216);
+OP_BENCH(cast_value, bf16_16777216_to_f32, DType::bf16, DType::f32, 16777216);
 
 }  // namespace
 }  // namespace mixtape

@@ -32,8 +32,8 @@ void backward_w(benchmark::State& state, std::int64_t rows, std::int64_t experts
             x.bytes() + dy.bytes() + dw.bytes(), 2.0 * static_cast<double>(rows * n * k));
 }
 
-BENCHMARK_CAPTURE(forward, bf16_4096x16x768x512, 4096, 16, 768, 512)->UseRealTime();
-BENCHMARK_CAPTURE(backward_w, bf16_4096x16x768x512, 4096, 16, 768, 512)->UseRealTime();
+OP_BENCH(forward, bf16_4096x16x768x512, 4096, 16, 768, 512);
+OP_BENCH(backward_w, bf16_4096x16x768x512, 4096, 16, 768, 512);
 
 }  // namespace
 }  // namespace mixtape

@@ -59,18 +59,18 @@ void select(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_
             teacher.bytes());
 }
 
-BENCHMARK_CAPTURE(full, f32_512x1024, DType::f32, 512, 1024);
-BENCHMARK_CAPTURE(full, f32_512x151936, DType::f32, 512, 151936);
-BENCHMARK_CAPTURE(full, bf16_512x49152, DType::bf16, 512, 49152);
-BENCHMARK_CAPTURE(full, bf16_512x151936, DType::bf16, 512, 151936);
-BENCHMARK_CAPTURE(both, f32_512x1024, DType::f32, 512, 1024);
-BENCHMARK_CAPTURE(both, f32_512x151936, DType::f32, 512, 151936);
-BENCHMARK_CAPTURE(both, bf16_512x151936, DType::bf16, 512, 151936);
-BENCHMARK_CAPTURE(cached, bf16_512x49152, DType::bf16, 512, 49152, false);
-BENCHMARK_CAPTURE(cached, bf16_512x49152_rest, DType::bf16, 512, 49152, true);
-BENCHMARK_CAPTURE(cached, bf16_512x151936_rest, DType::bf16, 512, 151936, true);
-BENCHMARK_CAPTURE(select, bf16_512x49152, DType::bf16, 512, 49152);
-BENCHMARK_CAPTURE(select, bf16_512x151936, DType::bf16, 512, 151936);
+OP_BENCH(full, f32_512x1024, DType::f32, 512, 1024);
+OP_BENCH(full, f32_512x151936, DType::f32, 512, 151936);
+OP_BENCH(full, bf16_512x49152, DType::bf16, 512, 49152);
+OP_BENCH(full, bf16_512x151936, DType::bf16, 512, 151936);
+OP_BENCH(both, f32_512x1024, DType::f32, 512, 1024);
+OP_BENCH(both, f32_512x151936, DType::f32, 512, 151936);
+OP_BENCH(both, bf16_512x151936, DType::bf16, 512, 151936);
+OP_BENCH(cached, bf16_512x49152, DType::bf16, 512, 49152, false);
+OP_BENCH(cached, bf16_512x49152_rest, DType::bf16, 512, 49152, true);
+OP_BENCH(cached, bf16_512x151936_rest, DType::bf16, 512, 151936, true);
+OP_BENCH(select, bf16_512x49152, DType::bf16, 512, 49152);
+OP_BENCH(select, bf16_512x151936, DType::bf16, 512, 151936);
 
 }  // namespace
 }  // namespace mixtape

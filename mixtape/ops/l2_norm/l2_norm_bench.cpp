@@ -24,12 +24,18 @@ void backward(benchmark::State& state, DType dtype, std::int64_t rows, std::int6
   bench.run([&](CommandEncoder& encoder) { l2_norm_backward(encoder, x, q, dy, dx); }, 3 * x.bytes());
 }
 
-BENCHMARK_CAPTURE(forward, f32_8192x128, DType::f32, 8192, 128);
-BENCHMARK_CAPTURE(forward, f32_16384x2048, DType::f32, 16384, 2048);
-BENCHMARK_CAPTURE(forward, bf16_16384x2048, DType::bf16, 16384, 2048);
-BENCHMARK_CAPTURE(backward, f32_8192x128, DType::f32, 8192, 128);
-BENCHMARK_CAPTURE(backward, f32_16384x2048, DType::f32, 16384, 2048);
-BENCHMARK_CAPTURE(backward, bf16_16384x2048, DType::bf16, 16384, 2048);
+OP_BENCH(forward, f32_128x1024, DType::f32, 128, 1024);
+OP_BENCH(forward, f32_512x1024, DType::f32, 512, 1024);
+OP_BENCH(forward, f32_8192x2048, DType::f32, 8192, 2048);
+OP_BENCH(forward, bf16_128x1024, DType::bf16, 128, 1024);
+OP_BENCH(forward, bf16_512x1024, DType::bf16, 512, 1024);
+OP_BENCH(forward, bf16_8192x2048, DType::bf16, 8192, 2048);
+OP_BENCH(backward, f32_128x1024, DType::f32, 128, 1024);
+OP_BENCH(backward, f32_512x1024, DType::f32, 512, 1024);
+OP_BENCH(backward, f32_8192x2048, DType::f32, 8192, 2048);
+OP_BENCH(backward, bf16_128x1024, DType::bf16, 128, 1024);
+OP_BENCH(backward, bf16_512x1024, DType::bf16, 512, 1024);
+OP_BENCH(backward, bf16_8192x2048, DType::bf16, 8192, 2048);
 
 }  // namespace
 }  // namespace mixtape

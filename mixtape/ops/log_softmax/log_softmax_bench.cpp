@@ -23,12 +23,22 @@ void backward(benchmark::State& state, DType dtype, std::int64_t rows, std::int6
   bench.run([&](CommandEncoder& encoder) { log_softmax_backward(encoder, x, stats, dy, dx); }, 3 * x.bytes());
 }
 
-BENCHMARK_CAPTURE(forward, f32_2048x128, DType::f32, 2048, 128);
-BENCHMARK_CAPTURE(forward, f32_256x151936, DType::f32, 256, 151936);
-BENCHMARK_CAPTURE(forward, bf16_256x151936, DType::bf16, 256, 151936);
-BENCHMARK_CAPTURE(backward, f32_2048x128, DType::f32, 2048, 128);
-BENCHMARK_CAPTURE(backward, f32_256x151936, DType::f32, 256, 151936);
-BENCHMARK_CAPTURE(backward, bf16_256x151936, DType::bf16, 256, 151936);
+OP_BENCH(forward, f32_512x128, DType::f32, 512, 128);
+OP_BENCH(forward, f32_8192x128, DType::f32, 8192, 128);
+OP_BENCH(forward, f32_8192x4096, DType::f32, 8192, 4096);
+OP_BENCH(forward, f32_512x151936, DType::f32, 512, 151936);
+OP_BENCH(forward, bf16_512x128, DType::bf16, 512, 128);
+OP_BENCH(forward, bf16_8192x128, DType::bf16, 8192, 128);
+OP_BENCH(forward, bf16_8192x4096, DType::bf16, 8192, 4096);
+OP_BENCH(forward, bf16_512x151936, DType::bf16, 512, 151936);
+OP_BENCH(backward, f32_512x128, DType::f32, 512, 128);
+OP_BENCH(backward, f32_8192x128, DType::f32, 8192, 128);
+OP_BENCH(backward, f32_8192x4096, DType::f32, 8192, 4096);
+OP_BENCH(backward, f32_512x151936, DType::f32, 512, 151936);
+OP_BENCH(backward, bf16_512x128, DType::bf16, 512, 128);
+OP_BENCH(backward, bf16_8192x128, DType::bf16, 8192, 128);
+OP_BENCH(backward, bf16_8192x4096, DType::bf16, 8192, 4096);
+OP_BENCH(backward, bf16_512x151936, DType::bf16, 512, 151936);
 
 }  // namespace
 }  // namespace mixtape

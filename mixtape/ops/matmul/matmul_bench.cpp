@@ -54,15 +54,15 @@ void backward_b(benchmark::State& state, DType dtype, std::int64_t m, std::int64
             a.bytes() + db.bytes() + dy.bytes(), flops(m, n, k));
 }
 
-BENCHMARK_CAPTURE(onednn, bf16_1024, dnnl::memory::data_type::bf16)->UseRealTime();
-BENCHMARK_CAPTURE(onednn, f32_1024, dnnl::memory::data_type::f32)->UseRealTime();
-BENCHMARK_CAPTURE(forward, bf16_1024, DType::bf16, 1024, 1024, 1024)->UseRealTime();
-BENCHMARK_CAPTURE(forward, f32_1024, DType::f32, 1024, 1024, 1024)->UseRealTime();
-BENCHMARK_CAPTURE(forward, bf16_one_token, DType::bf16, 1, 1536, 576)->UseRealTime();
-BENCHMARK_CAPTURE(forward, bf16_up, DType::bf16, 2048, 1536, 576)->UseRealTime();
-BENCHMARK_CAPTURE(backward_a, bf16_up, DType::bf16, 2048, 1536, 576)->UseRealTime();
-BENCHMARK_CAPTURE(backward_b, bf16_up, DType::bf16, 2048, 1536, 576)->UseRealTime();
-BENCHMARK_CAPTURE(forward, bf16_head, DType::bf16, 2048, 49152, 576)->UseRealTime();
+OP_BENCH(onednn, bf16_1024, dnnl::memory::data_type::bf16);
+OP_BENCH(onednn, f32_1024, dnnl::memory::data_type::f32);
+OP_BENCH(forward, bf16_1024, DType::bf16, 1024, 1024, 1024);
+OP_BENCH(forward, f32_1024, DType::f32, 1024, 1024, 1024);
+OP_BENCH(forward, bf16_one_token, DType::bf16, 1, 1536, 576);
+OP_BENCH(forward, bf16_up, DType::bf16, 2048, 1536, 576);
+OP_BENCH(backward_a, bf16_up, DType::bf16, 2048, 1536, 576);
+OP_BENCH(backward_b, bf16_up, DType::bf16, 2048, 1536, 576);
+OP_BENCH(forward, bf16_head, DType::bf16, 2048, 49152, 576);
 
 }  // namespace
 }  // namespace mixtape

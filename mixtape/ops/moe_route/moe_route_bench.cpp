@@ -67,13 +67,13 @@ void combine_backward(benchmark::State& state, DType dtype, std::int64_t tokens,
       2 * r.x.bytes() + r.y.bytes());
 }
 
-BENCHMARK_CAPTURE(route_forward, 1024x128_k8, 1024, 128, 8);
-BENCHMARK_CAPTURE(route_forward, 131072x128_k8, 131072, 128, 8);
-BENCHMARK_CAPTURE(route_backward, 131072x128_k8, 131072, 128, 8);
-BENCHMARK_CAPTURE(plan, 131072x128_k8, 131072, 128, 8);
-BENCHMARK_CAPTURE(combine_forward, f32_128x8x1024, DType::f32, 128, 8, 1024);
-BENCHMARK_CAPTURE(combine_forward, bf16_8192x8x2048, DType::bf16, 8192, 8, 2048);
-BENCHMARK_CAPTURE(combine_backward, bf16_8192x8x2048, DType::bf16, 8192, 8, 2048);
+OP_BENCH(route_forward, f32_1024x128_k8, 1024, 128, 8);
+OP_BENCH(route_forward, f32_131072x128_k8, 131072, 128, 8);
+OP_BENCH(route_backward, f32_131072x128_k8, 131072, 128, 8);
+OP_BENCH(plan, f32_131072x128_k8, 131072, 128, 8);
+OP_BENCH(combine_forward, f32_128x8x1024, DType::f32, 128, 8, 1024);
+OP_BENCH(combine_forward, bf16_8192x8x2048, DType::bf16, 8192, 8, 2048);
+OP_BENCH(combine_backward, bf16_8192x8x2048, DType::bf16, 8192, 8, 2048);
 
 }  // namespace
 }  // namespace mixtape

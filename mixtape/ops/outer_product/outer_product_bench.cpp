@@ -26,10 +26,10 @@ void backward(benchmark::State& state, DType dtype, std::int64_t batch, std::int
       2 * dy.bytes());
 }
 
-BENCHMARK_CAPTURE(forward, f32_64x128x128, DType::f32, 64, 128, 128);
-BENCHMARK_CAPTURE(forward, bf16_8192x4096, DType::bf16, 1, 8192, 4096);
-BENCHMARK_CAPTURE(backward, f32_64x128x128, DType::f32, 64, 128, 128);
-BENCHMARK_CAPTURE(backward, bf16_8192x4096, DType::bf16, 1, 8192, 4096);
+OP_BENCH(forward, f32_64x128x128, DType::f32, 64, 128, 128);
+OP_BENCH(forward, bf16_8192x4096, DType::bf16, 1, 8192, 4096);
+OP_BENCH(backward, f32_64x128x128, DType::f32, 64, 128, 128);
+OP_BENCH(backward, bf16_8192x4096, DType::bf16, 1, 8192, 4096);
 
 }  // namespace
 }  // namespace mixtape

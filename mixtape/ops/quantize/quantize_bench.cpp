@@ -49,20 +49,20 @@ void backward(benchmark::State& state, DType dtype, int bits) {
       q.bytes());
 }
 
-BENCHMARK_CAPTURE(quantize, f32_4bit_4096x4096, DType::f32, 4);
-BENCHMARK_CAPTURE(quantize, bf16_4bit_4096x4096, DType::bf16, 4);
-BENCHMARK_CAPTURE(forward, f32_2bit_4096x4096, DType::f32, 2);
-BENCHMARK_CAPTURE(forward, f32_3bit_4096x4096, DType::f32, 3);
-BENCHMARK_CAPTURE(forward, f32_4bit_4096x4096, DType::f32, 4);
-BENCHMARK_CAPTURE(forward, f32_5bit_4096x4096, DType::f32, 5);
-BENCHMARK_CAPTURE(forward, f32_6bit_4096x4096, DType::f32, 6);
-BENCHMARK_CAPTURE(forward, f32_8bit_4096x4096, DType::f32, 8);
-BENCHMARK_CAPTURE(forward, bf16_2bit_4096x4096, DType::bf16, 2);
-BENCHMARK_CAPTURE(forward, bf16_3bit_4096x4096, DType::bf16, 3);
-BENCHMARK_CAPTURE(forward, bf16_4bit_4096x4096, DType::bf16, 4);
-BENCHMARK_CAPTURE(forward, bf16_8bit_4096x4096, DType::bf16, 8);
-BENCHMARK_CAPTURE(backward, f32_4bit_4096x4096, DType::f32, 4);
-BENCHMARK_CAPTURE(backward, bf16_4bit_4096x4096, DType::bf16, 4);
+OP_BENCH(quantize, f32_4bit_4096x4096, DType::f32, 4);
+OP_BENCH(quantize, bf16_4bit_4096x4096, DType::bf16, 4);
+OP_BENCH(forward, f32_2bit_4096x4096, DType::f32, 2);
+OP_BENCH(forward, f32_3bit_4096x4096, DType::f32, 3);
+OP_BENCH(forward, f32_4bit_4096x4096, DType::f32, 4);
+OP_BENCH(forward, f32_5bit_4096x4096, DType::f32, 5);
+OP_BENCH(forward, f32_6bit_4096x4096, DType::f32, 6);
+OP_BENCH(forward, f32_8bit_4096x4096, DType::f32, 8);
+OP_BENCH(forward, bf16_2bit_4096x4096, DType::bf16, 2);
+OP_BENCH(forward, bf16_3bit_4096x4096, DType::bf16, 3);
+OP_BENCH(forward, bf16_4bit_4096x4096, DType::bf16, 4);
+OP_BENCH(forward, bf16_8bit_4096x4096, DType::bf16, 8);
+OP_BENCH(backward, f32_4bit_4096x4096, DType::f32, 4);
+OP_BENCH(backward, bf16_4bit_4096x4096, DType::bf16, 4);
 
 }  // namespace
 }  // namespace mixtape

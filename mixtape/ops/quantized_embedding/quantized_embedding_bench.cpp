@@ -44,10 +44,10 @@ void backward(benchmark::State& state, DType dtype, std::int64_t rows, std::int6
       dy.bytes() + t.codes.bytes() + 2 * t.scales.bytes());
 }
 
-BENCHMARK_CAPTURE(forward, f32_4096x256_of_1024, DType::f32, 4096, 256, 1024);
-BENCHMARK_CAPTURE(forward, bf16_151936x2048_of_65536, DType::bf16, 151936, 2048, 65536);
-BENCHMARK_CAPTURE(backward, f32_4096x256_of_1024, DType::f32, 4096, 256, 1024);
-BENCHMARK_CAPTURE(backward, bf16_151936x2048_of_65536, DType::bf16, 151936, 2048, 65536);
+OP_BENCH(forward, f32_4096x256_of_1024, DType::f32, 4096, 256, 1024);
+OP_BENCH(forward, bf16_151936x2048_of_65536, DType::bf16, 151936, 2048, 65536);
+OP_BENCH(backward, f32_4096x256_of_1024, DType::f32, 4096, 256, 1024);
+OP_BENCH(backward, bf16_151936x2048_of_65536, DType::bf16, 151936, 2048, 65536);
 
 }  // namespace
 }  // namespace mixtape

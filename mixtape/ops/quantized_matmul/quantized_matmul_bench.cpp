@@ -59,10 +59,10 @@ void backward_scales(benchmark::State& state, std::int64_t rows, std::int64_t n,
       x.bytes() + w.codes.bytes() + dy.bytes(), flops(rows, n, k));
 }
 
-BENCHMARK_CAPTURE(forward, one_token, 1, 1536, 576)->UseRealTime();
-BENCHMARK_CAPTURE(forward, up_2048x1536x576, 2048, 1536, 576)->UseRealTime();
-BENCHMARK_CAPTURE(backward_x, up_2048x1536x576, 2048, 1536, 576)->UseRealTime();
-BENCHMARK_CAPTURE(backward_scales, up_2048x1536x576, 2048, 1536, 576)->UseRealTime();
+OP_BENCH(forward, bf16_1x1536x576, 1, 1536, 576);
+OP_BENCH(forward, bf16_2048x1536x576, 2048, 1536, 576);
+OP_BENCH(backward_x, bf16_2048x1536x576, 2048, 1536, 576);
+OP_BENCH(backward_scales, bf16_2048x1536x576, 2048, 1536, 576);
 
 }  // namespace
 }  // namespace mixtape

@@ -28,12 +28,20 @@ void whole_forward(benchmark::State& state, DType dtype, std::int64_t n) {
   bench.run([&](CommandEncoder& encoder) { reduce_forward(encoder, Reduction::mean, x, y); }, x.bytes());
 }
 
-BENCHMARK_CAPTURE(rows_forward, f32_2048x128, DType::f32, 2048, 128);
-BENCHMARK_CAPTURE(rows_forward, f32_8192x4096, DType::f32, 8192, 4096);
-BENCHMARK_CAPTURE(rows_forward, bf16_8192x4096, DType::bf16, 8192, 4096);
-BENCHMARK_CAPTURE(rows_backward, f32_8192x4096, DType::f32, 8192, 4096);
-BENCHMARK_CAPTURE(whole_forward, f32_cache, DType::f32, 1 << 18);
-BENCHMARK_CAPTURE(whole_forward, f32, DType::f32, 1 << 25);
+OP_BENCH(rows_forward, f32_128x1024, DType::f32, 128, 1024);
+OP_BENCH(rows_forward, f32_512x1024, DType::f32, 512, 1024);
+OP_BENCH(rows_forward, f32_8192x2048, DType::f32, 8192, 2048);
+OP_BENCH(rows_forward, bf16_128x1024, DType::bf16, 128, 1024);
+OP_BENCH(rows_forward, bf16_512x1024, DType::bf16, 512, 1024);
+OP_BENCH(rows_forward, bf16_8192x2048, DType::bf16, 8192, 2048);
+OP_BENCH(rows_backward, f32_128x1024, DType::f32, 128, 1024);
+OP_BENCH(rows_backward, f32_512x1024, DType::f32, 512, 1024);
+OP_BENCH(rows_backward, f32_8192x2048, DType::f32, 8192, 2048);
+OP_BENCH(rows_backward, bf16_128x1024, DType::bf16, 128, 1024);
+OP_BENCH(rows_backward, bf16_512x1024, DType::bf16, 512, 1024);
+OP_BENCH(rows_backward, bf16_8192x2048, DType::bf16, 8192, 2048);
+OP_BENCH(whole_forward, f32_262144, DType::f32, 262144);
+OP_BENCH(whole_forward, f32_16777216, DType::f32, 16777216);
 
 }  // namespace
 }  // namespace mixtape

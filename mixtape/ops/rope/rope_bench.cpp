@@ -22,11 +22,10 @@ void forward(benchmark::State& state, DType dtype, const Shape& shape, RopePairs
             2 * x.bytes());
 }
 
-BENCHMARK_CAPTURE(forward, f32_1x128x8x128, DType::f32, {1, 128, 8, 128}, RopePairs::half_split);
-BENCHMARK_CAPTURE(forward, f32_4x2048x32x128, DType::f32, {4, 2048, 32, 128}, RopePairs::half_split);
-BENCHMARK_CAPTURE(forward, bf16_4x2048x32x128, DType::bf16, {4, 2048, 32, 128}, RopePairs::half_split);
-BENCHMARK_CAPTURE(forward, interleaved_f32_4x2048x32x128, DType::f32, {4, 2048, 32, 128},
-                  RopePairs::interleaved);
+OP_BENCH(forward, f32_1x128x8x128, DType::f32, {1, 128, 8, 128}, RopePairs::half_split);
+OP_BENCH(forward, f32_4x2048x32x128, DType::f32, {4, 2048, 32, 128}, RopePairs::half_split);
+OP_BENCH(forward, bf16_4x2048x32x128, DType::bf16, {4, 2048, 32, 128}, RopePairs::half_split);
+OP_BENCH(forward, f32_4x2048x32x128_interleaved, DType::f32, {4, 2048, 32, 128}, RopePairs::interleaved);
 
 }  // namespace
 }  // namespace mixtape

@@ -24,10 +24,10 @@ void sample(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_
       x.bytes());
 }
 
-BENCHMARK_CAPTURE(argmax, f32_32x151936, DType::f32, 32, 151936);
-BENCHMARK_CAPTURE(argmax, bf16_8192x1024, DType::bf16, 8192, 1024);
-BENCHMARK_CAPTURE(sample, f32_32x151936, DType::f32, 32, 151936, 1.0);
-BENCHMARK_CAPTURE(sample, f32_32x151936_top_p, DType::f32, 32, 151936, 0.95);
+OP_BENCH(argmax, f32_32x151936, DType::f32, 32, 151936);
+OP_BENCH(argmax, bf16_8192x1024, DType::bf16, 8192, 1024);
+OP_BENCH(sample, f32_32x151936, DType::f32, 32, 151936, 1.0);
+OP_BENCH(sample, f32_32x151936_top_p, DType::f32, 32, 151936, 0.95);
 
 }  // namespace
 }  // namespace mixtape

@@ -25,12 +25,14 @@ void backward(benchmark::State& state, DType dtype, std::int64_t n) {
             5 * dy.bytes());
 }
 
-BENCHMARK_CAPTURE(forward, f32_cache, DType::f32, 1 << 18);
-BENCHMARK_CAPTURE(forward, f32, DType::f32, 1 << 25);
-BENCHMARK_CAPTURE(forward, bf16, DType::bf16, 1 << 25);
-BENCHMARK_CAPTURE(backward, f32_cache, DType::f32, 1 << 18);
-BENCHMARK_CAPTURE(backward, f32, DType::f32, 1 << 25);
-BENCHMARK_CAPTURE(backward, bf16, DType::bf16, 1 << 25);
+OP_BENCH(forward, f32_65536, DType::f32, 65536);
+OP_BENCH(forward, f32_262144, DType::f32, 262144);
+OP_BENCH(forward, f32_16777216, DType::f32, 16777216);
+OP_BENCH(forward, bf16_16777216, DType::bf16, 16777216);
+OP_BENCH(backward, f32_65536, DType::f32, 65536);
+OP_BENCH(backward, f32_262144, DType::f32, 262144);
+OP_BENCH(backward, f32_16777216, DType::f32, 16777216);
+OP_BENCH(backward, bf16_16777216, DType::bf16, 16777216);
 
 }  // namespace
 }  // namespace mixtape

@@ -28,15 +28,15 @@ void backward(benchmark::State& state, DType dtype, std::int64_t rows, std::int6
             dx.bytes() + dy.bytes() + index.bytes());
 }
 
-BENCHMARK_CAPTURE(forward, router_f32, DType::f32, 8192, 128, 8);
-BENCHMARK_CAPTURE(forward, router_bf16, DType::bf16, 8192, 128, 8);
-BENCHMARK_CAPTURE(forward, f32_131072x128_k8, DType::f32, 131072, 128, 8);
-BENCHMARK_CAPTURE(forward, vocab_f32, DType::f32, 256, 151936, 1024);
-BENCHMARK_CAPTURE(backward, router_f32, DType::f32, 8192, 128, 8);
-BENCHMARK_CAPTURE(backward, router_bf16, DType::bf16, 8192, 128, 8);
-BENCHMARK_CAPTURE(backward, f32_131072x128_k8, DType::f32, 131072, 128, 8);
-BENCHMARK_CAPTURE(backward, bf16_131072x128_k8, DType::bf16, 131072, 128, 8);
-BENCHMARK_CAPTURE(backward, vocab_f32, DType::f32, 256, 151936, 1024);
+OP_BENCH(forward, f32_8192x128_k8, DType::f32, 8192, 128, 8);
+OP_BENCH(forward, bf16_8192x128_k8, DType::bf16, 8192, 128, 8);
+OP_BENCH(forward, f32_131072x128_k8, DType::f32, 131072, 128, 8);
+OP_BENCH(forward, f32_256x151936_k1024, DType::f32, 256, 151936, 1024);
+OP_BENCH(backward, f32_8192x128_k8, DType::f32, 8192, 128, 8);
+OP_BENCH(backward, bf16_8192x128_k8, DType::bf16, 8192, 128, 8);
+OP_BENCH(backward, f32_131072x128_k8, DType::f32, 131072, 128, 8);
+OP_BENCH(backward, bf16_131072x128_k8, DType::bf16, 131072, 128, 8);
+OP_BENCH(backward, f32_256x151936_k1024, DType::f32, 256, 151936, 1024);
 
 }  // namespace
 }  // namespace mixtape
