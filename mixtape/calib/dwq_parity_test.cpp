@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <regex>
 
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/student.h"
@@ -30,11 +29,11 @@ std::vector<float> floats(const TensorView& view) {
 // part's number.
 template <class Fn>
 void for_each_part(const std::string& path, std::int64_t experts, const Fn& fn) {
-  static const std::regex stacked("(.*)\\.mlp\\.switch_mlp\\.(.*)");
-  std::smatch match;
-  if (!std::regex_match(path, match, stacked)) return fn(path, 0, 1);
+  const std::string stacked = ".mlp.switch_mlp.";
+  const std::size_t at = path.find(stacked);
+  if (at == std::string::npos) return fn(path, 0, 1);
   for (std::int64_t e = 0; e < experts; ++e)
-    fn(str(match[1].str(), ".mlp.experts.", e, ".", match[2].str()), e, experts);
+    fn(str(path.substr(0, at), ".mlp.experts.", e, ".", path.substr(at + stacked.size())), e, experts);
 }
 
 // Model and device.
