@@ -31,13 +31,19 @@ class Pool {
   using Sizes = std::set<Block>;
   struct Entry {
     std::size_t bytes = 0;
+    std::size_t counted = 0;     // of them in the statistics: not those that only keep neighbours apart
     Sizes::node_type size_node;  // of a block in use: what release puts back, as it must not allocate
   };
   using Blocks = std::map<std::byte*, Entry>;
+  struct Region {
+    std::byte* mapped = nullptr;
+    std::size_t bytes = 0;
+  };
+  using Regions = std::map<std::byte*, Region>;  // by the first byte that is handed out
 
   void add_region(std::size_t bytes);
   static Sizes::node_type new_size_node();
-  void take(Sizes::iterator fit, std::size_t size);
+  void take(Sizes::iterator fit, std::size_t size, std::size_t counted);
   void insert_free(std::byte* begin, std::size_t bytes, Blocks::node_type block, Sizes::node_type size);
   void erase_free(Blocks::iterator block);
 
@@ -45,7 +51,7 @@ class Pool {
   Blocks free_;  // by address
   Sizes free_by_size_;
   Blocks used_;
-  std::map<std::byte*, std::size_t> regions_;
+  Regions regions_;
   MemoryStats stats_;
 };
 
