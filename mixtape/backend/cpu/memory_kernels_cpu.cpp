@@ -6,6 +6,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/backend/cpu/simd-inl.h"
+#include "mixtape/backend/cpu/streams.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
@@ -29,11 +30,7 @@ MIXTAPE_SIMD_KERNEL(accumulate)
 
 inline constexpr std::int64_t kChunkBytes = 1 << 18;
 
-inline void copy_chunk(const std::byte* src, std::byte* dst, std::size_t bytes, bool is_large) {
-  if (!is_large) {
-    std::memmove(dst, src, bytes);
-    return;
-  }
+[[maybe_unused]] void copy_past_caches(const std::byte* src, std::byte* dst, std::size_t bytes) {
   const auto* from = reinterpret_cast<const float*>(src);
   auto* to = reinterpret_cast<float*>(dst);
   const std::size_t words = bytes / sizeof(float);
@@ -48,7 +45,9 @@ inline void copy_chunk(const std::byte* src, std::byte* dst, std::size_t bytes, 
   const auto bytes = static_cast<std::int64_t>(call.writes[0].bytes());
   const bool is_large = streams(dst, 1, bytes);
   cpu::parallel_for(bytes, kChunkBytes, [&](std::int64_t begin, std::int64_t end) {
-    copy_chunk(src + begin, dst + begin, static_cast<std::size_t>(end - begin), is_large);
+    const auto n = static_cast<std::size_t>(end - begin);
+    if (is_large) return copy_past_caches(src + begin, dst + begin, n);
+    std::memmove(dst + begin, src + begin, n);
   });
 }
 
@@ -97,6 +96,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace mixtape {
+HWY_EXPORT(copy_past_caches);
+void cpu::copy_past_caches(const std::byte* from, std::byte* to, std::size_t bytes) {
+  HWY_DYNAMIC_DISPATCH(copy_past_caches)(from, to, bytes);
+}
+
 MIXTAPE_REGISTER_SIMD_ONE(copy)
 MIXTAPE_REGISTER_SIMD_ONE(fill)
 MIXTAPE_REGISTER_SIMD_KERNEL(accumulate)

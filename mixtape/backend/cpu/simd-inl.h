@@ -29,6 +29,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "mixtape/backend/cpu/streams.h"
 #include "mixtape/core/bf16.h"
 #include "mixtape/core/f16.h"
 #include "mixtape/runtime/kernel_registry.h"
@@ -44,6 +45,7 @@ using HalfTag = hn::Rebind<std::uint16_t, FloatTag>;
 using Floats = hn::Vec<FloatTag>;
 
 inline constexpr FloatTag kF;
+using cpu::streams;
 
 HWY_INLINE std::size_t lanes() { return hn::Lanes(kF); }
 HWY_INLINE Floats set(float value) { return hn::Set(kF, value); }
@@ -156,6 +158,11 @@ HWY_INLINE void fetch_ahead(const T* p) {
   __builtin_prefetch(reinterpret_cast<const char*>(p) + 8192, 0, 2);
 }
 
+// Replaces lanes n and above by `other`.
+HWY_INLINE Floats keep_first(Floats v, std::size_t n, Floats other) {
+  return n >= lanes() ? v : hn::IfThenElse(hn::FirstN(kF, n), v, other);
+}
+
 // How for_each_step's body reads and writes: a whole vector, or the `left` elements of the last step.
 struct WholeStep {
   bool streams;
@@ -164,11 +171,23 @@ struct WholeStep {
     if (streams) fetch_ahead(p);
     return HWY_NAMESPACE::load(p);
   }
+  // What was loaded before or lies in the caches.
+  template <class T>
+  HWY_INLINE Floats reload(const T* p) const {
+    return HWY_NAMESPACE::load(p);
+  }
   template <class T>
   HWY_INLINE void store(Floats v, T* p) const {
     if (streams) return stream(v, p);
+    keep(v, p);
+  }
+  // A store that stays in the caches.
+  template <class T>
+  HWY_INLINE void keep(Floats v, T* p) const {
     HWY_NAMESPACE::store(v, p);
   }
+  // The lanes beyond the end become `other`.
+  HWY_INLINE Floats pad(Floats v, Floats) const { return v; }
 };
 struct LastStep {
   std::size_t left;
@@ -177,20 +196,24 @@ struct LastStep {
     return HWY_NAMESPACE::load(p, left);
   }
   template <class T>
+  HWY_INLINE Floats reload(const T* p) const {
+    return load(p);
+  }
+  template <class T>
   HWY_INLINE void store(Floats v, T* p) const {
     HWY_NAMESPACE::store(v, p, left);
   }
+  template <class T>
+  HWY_INLINE void keep(Floats v, T* p) const {
+    store(v, p);
+  }
+  HWY_INLINE Floats pad(Floats v, Floats other) const { return keep_first(v, left, other); }
 };
 
-// Whether an output of `rows` rows of `cols` is so large that it leaves the caches before anyone reads it,
-// and all its rows start on 64-byte boundaries.
-template <class T>
-bool streams(const T* y, std::int64_t rows, std::int64_t cols) {
-  constexpr std::int64_t kCacheBytes = std::int64_t{16} << 20;
-  const std::int64_t row = cols * static_cast<std::int64_t>(sizeof(T));
-  return rows * row >= kCacheBytes && (rows == 1 || row % 64 == 0) &&
-         reinterpret_cast<std::uintptr_t>(y) % 64 == 0;
-}
+// For a body that adds up: its sums stay in registers.
+#ifndef MIXTAPE_SUM_ATTR
+#define MIXTAPE_SUM_ATTR HWY_ATTR __attribute__((always_inline))
+#endif
 
 // Calls body(i, step) for i = 0, lanes(), ... < n; the body loads and stores through `step`. `streams`: its
 // stores go past the caches; then every output starts on a 64-byte boundary.
@@ -199,11 +222,6 @@ HWY_INLINE void for_each_step(std::size_t n, bool streams, const Body& body) {
   std::size_t i = 0;
   for (const WholeStep step{streams}; i + lanes() <= n; i += lanes()) body(i, step);
   if (i < n) body(i, LastStep{n - i});
-}
-
-// Replaces lanes n and above by `other`.
-HWY_INLINE Floats keep_first(Floats v, std::size_t n, Floats other) {
-  return n >= lanes() ? v : hn::IfThenElse(hn::FirstN(kF, n), v, other);
 }
 
 HWY_INLINE float sum_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(kF, v)); }
@@ -350,9 +368,15 @@ HWY_INLINE Sigmoids sigmoids(Floats x) {
   return {hn::IfThenElse(negative, small, large), hn::IfThenElse(negative, large, small)};
 }
 
-// a * x, and 0 where a is 0 even if x is infinite.
-HWY_INLINE Floats mul_or_zero(Floats a, Floats x) {
-  return hn::IfThenElse(hn::Eq(a, zero()), zero(), hn::Mul(a, x));
+// sigmoid(x) is 0 below, sigmoid(-x) above: there x is bounded, so that a product with an infinite one is 0.
+HWY_INLINE Floats bounded_below(Floats x) { return hn::Max(set(-120.0f), x); }
+HWY_INLINE Floats bounded(Floats x) { return hn::Min(set(120.0f), bounded_below(x)); }
+
+// x s(x), and its slope s(x) (1 + x s(-x)).
+HWY_INLINE Floats silu(Floats x) { return hn::Mul(sigmoid(x), bounded_below(x)); }
+HWY_INLINE Floats silu(Floats x, Sigmoids s) { return hn::Mul(s.of_x, bounded_below(x)); }
+HWY_INLINE Floats silu_slope(Floats x, Sigmoids s) {
+  return hn::Mul(s.of_x, hn::MulAdd(s.of_minus_x, bounded(x), set(1.0f)));
 }
 
 }  // namespace mixtape::HWY_NAMESPACE

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "mixtape/backend/cpu/parallel.h"
+#include "mixtape/backend/cpu/streams.h"
 #include "mixtape/core/bf16.h"
 #include "mixtape/core/f16.h"
 #include "mixtape/ops/layout/layout_params.h"
@@ -10,21 +11,24 @@
 namespace mixtape {
 namespace {
 
-// What happens to one element, or a run of them.
+// What happens to a run of elements; a large output that is only written is written past the caches.
 template <class T>
 struct Move {
   using Element = T;
-  static void one(T from, T& to) { to = from; }
-  static void run(const T* from, T* to, std::int64_t n) {
-    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+  static void run(const T* from, T* to, std::int64_t n, bool is_large) {
+    const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(T);
+    if (!is_large || bytes % 64 != 0) {
+      std::memcpy(to, from, bytes);
+      return;
+    }
+    cpu::copy_past_caches(reinterpret_cast<const std::byte*>(from), reinterpret_cast<std::byte*>(to), bytes);
   }
 };
 template <class T>
 struct Add {
   using Element = T;
-  static void one(T from, T& to) { to = T(static_cast<float>(to) + static_cast<float>(from)); }
-  static void run(const T* from, T* to, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) one(from[i], to[i]);
+  static void run(const T* from, T* to, std::int64_t n, bool) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = T(static_cast<float>(to[i]) + static_cast<float>(from[i]));
   }
 };
 
@@ -34,11 +38,12 @@ void runs(const HostCall& call) {
   const auto& p = call.params<RunsParams>();
   const T* from = call.read<T>(0) + p.from_offset;
   T* to = call.write<T>(0) + p.to_offset;
+  const bool is_large = cpu::streams(to, p.count, p.length) && p.to_stride * sizeof(T) % 64 == 0;
   cpu::parallel_for(p.count * p.length, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin, n = 0; i < end; i += n) {
       const std::int64_t row = i / p.length, at = i % p.length;
       n = std::min(p.length - at, end - i);
-      Op::run(from + row * p.from_stride + at, to + row * p.to_stride + at, n);
+      Op::run(from + row * p.from_stride + at, to + row * p.to_stride + at, n, is_large);
     }
   });
 }
@@ -66,41 +71,55 @@ Corner corner(const PermuteParams& p, std::int64_t i, std::int64_t skip_a, std::
 template <class Op, class T>
 void permute_runs(const PermuteParams& p, const T* x, T* y) {
   const std::int64_t last = p.rank - 1, length = p.dims[last];
+  const std::int64_t inner = last > 0 ? p.dims[last - 1] : 1, stride = last > 0 ? p.strides[last - 1] : 0;
   std::int64_t count = 1;
   for (std::int64_t a = 0; a < last; ++a) count *= p.dims[a];
+  const bool is_large = cpu::streams(y, count, length);
   cpu::parallel_for(count, cpu::row_grain(length), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      Op::run(x + corner(p, i, last, last).x, y + i * length, length);
+    for (std::int64_t i = begin; i < end;) {
+      const T* from = x + corner(p, i, last, last).x;
+      const std::int64_t stop = std::min(end, i + inner - i % inner);
+      for (; i < stop; ++i, from += stride) Op::run(from, y + i * length, length, is_large);
     }
   });
 }
 
-// y[i, j] = x[j, i] for a tile that fits in the first-level cache.
-template <class Op, class T>
+// y[i, j] = x[j, i] for a tile that is turned over in the first-level cache, so that memory is read and
+// written in whole lines. The next tile's lines are fetched meanwhile.
+template <class Op, class T, std::int64_t kTile>
 void move_tile(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t rows,
-               std::int64_t cols) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < cols; ++j) Op::one(x[j * x_stride + i], y[i * y_stride + j]);
+               std::int64_t cols, bool is_large) {
+  T tile[kTile][kTile];
+  for (std::int64_t j = 0; j < cols; ++j) {
+    __builtin_prefetch(x + (j + kTile) * x_stride);
+    for (std::int64_t i = 0; i < rows; ++i) tile[i][j] = x[j * x_stride + i];
   }
+  if (cols == kTile) {  // a length that the compiler knows
+    for (std::int64_t i = 0; i < rows; ++i) Op::run(tile[i], y + i * y_stride, kTile, is_large);
+    return;
+  }
+  for (std::int64_t i = 0; i < rows; ++i) Op::run(tile[i], y + i * y_stride, cols, is_large);
 }
 
 // Axis q is x's last: tiles of y's last axis and q turn over, for every position on the other axes.
 template <class Op, class T>
 void permute_tiles(const PermuteParams& p, const T* x, T* y, std::int64_t q) {
-  constexpr std::int64_t kTile = 32;
+  constexpr std::int64_t kTile = 64 / static_cast<std::int64_t>(sizeof(T));
   const std::int64_t last = p.rank - 1, rows = p.dims[q], cols = p.dims[last];
   const std::int64_t stripes = (rows + kTile - 1) / kTile;
   std::int64_t corners = 1, y_stride = 1;
   for (std::int64_t a = 0; a < last; ++a) corners *= a == q ? 1 : p.dims[a];
   for (std::int64_t a = q + 1; a <= last; ++a) y_stride *= p.dims[a];
+  const bool is_large = cpu::streams(y, corners * rows, cols);
   cpu::parallel_for(
       corners * stripes, cpu::row_grain(kTile * cols), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
           const Corner at = corner(p, i / stripes, q, last);
           const std::int64_t r = i % stripes * kTile;
           for (std::int64_t c = 0; c < cols; c += kTile) {
-            move_tile<Op>(x + at.x + c * p.strides[last] + r, p.strides[last], y + at.y + r * y_stride + c,
-                          y_stride, std::min(kTile, rows - r), std::min(kTile, cols - c));
+            move_tile<Op, T, kTile>(x + at.x + c * p.strides[last] + r, p.strides[last],
+                                    y + at.y + r * y_stride + c, y_stride, std::min(kTile, rows - r),
+                                    std::min(kTile, cols - c), is_large);
           }
         }
       });
