@@ -46,6 +46,7 @@ peer() {
   "${@:2}" "$build/peer.csv" || return 0
   sed 1d "$build/peer.csv" | sed 's/$/,,,/' >>"$out"
 }
+peer "arithmetic in registers" "$build/bench/registers"
 peer oneDNN "$build/bench/onednn_ops"
 if python3 -c 'import torch' 2>/dev/null; then
   peer PyTorch "${tuned[@]}" python3 bench/peers/cpu_ops.py

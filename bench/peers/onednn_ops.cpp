@@ -86,7 +86,8 @@ void run(const char* file, const char* filter) {
   Peers peers(file, filter);
   for (const Type type : {Type::f32, Type::bf16}) {
     for (const std::int64_t n : {65536, 262144, 16777216}) peers.swish(type, n);
-    for (const auto& [rows, cols] : {std::pair{512, 128}, {8192, 128}, {8192, 4096}, {512, 151936}}) {
+    for (const auto& [rows, cols] :
+         {std::pair{512, 128}, {8192, 128}, {262144, 128}, {8192, 4096}, {512, 151936}}) {
       peers.softmax<dnnl::softmax_forward, dnnl::softmax_backward>("softmax", type, rows, cols);
       peers.softmax<dnnl::logsoftmax_forward, dnnl::logsoftmax_backward>("log_softmax", type, rows, cols);
     }

@@ -25,18 +25,22 @@ void backward(benchmark::State& state, DType dtype, std::int64_t rows, std::int6
 
 OP_BENCH(forward, f32_512x128, DType::f32, 512, 128);
 OP_BENCH(forward, f32_8192x128, DType::f32, 8192, 128);
+OP_BENCH(forward, f32_262144x128, DType::f32, 262144, 128);
 OP_BENCH(forward, f32_8192x4096, DType::f32, 8192, 4096);
 OP_BENCH(forward, f32_512x151936, DType::f32, 512, 151936);
 OP_BENCH(forward, bf16_512x128, DType::bf16, 512, 128);
 OP_BENCH(forward, bf16_8192x128, DType::bf16, 8192, 128);
+OP_BENCH(forward, bf16_262144x128, DType::bf16, 262144, 128);
 OP_BENCH(forward, bf16_8192x4096, DType::bf16, 8192, 4096);
 OP_BENCH(forward, bf16_512x151936, DType::bf16, 512, 151936);
 OP_BENCH(backward, f32_512x128, DType::f32, 512, 128);
 OP_BENCH(backward, f32_8192x128, DType::f32, 8192, 128);
+OP_BENCH(backward, f32_262144x128, DType::f32, 262144, 128);
 OP_BENCH(backward, f32_8192x4096, DType::f32, 8192, 4096);
 OP_BENCH(backward, f32_512x151936, DType::f32, 512, 151936);
 OP_BENCH(backward, bf16_512x128, DType::bf16, 512, 128);
 OP_BENCH(backward, bf16_8192x128, DType::bf16, 8192, 128);
+OP_BENCH(backward, bf16_262144x128, DType::bf16, 262144, 128);
 OP_BENCH(backward, bf16_8192x4096, DType::bf16, 8192, 4096);
 OP_BENCH(backward, bf16_512x151936, DType::bf16, 512, 151936);
 
