@@ -47,5 +47,10 @@ void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
 inline std::int64_t row_grain(std::int64_t cols) {
   return std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(cols, 1));
 }
+// Rows per chunk for for_each_row, which reads the first row of a chunk by itself: a few, where there are
+// enough.
+inline std::int64_t neighbour_grain(std::int64_t rows, std::int64_t cols) {
+  return std::max(row_grain(cols), std::clamp<std::int64_t>(rows / 64, 1, 8));
+}
 
 }  // namespace mixtape::cpu

@@ -40,10 +40,6 @@ HWY_INLINE Floats exp_flushed(Floats x) {
   return hn::IfThenZeroElse(hn::Lt(x, set(-88.0f)), hn::Mul(p, power));
 }
 
-// The lanes beyond the row become `other`.
-HWY_INLINE Floats keep(WholeStep, Floats v, Floats) { return v; }
-HWY_INLINE Floats keep(LastStep step, Floats v, Floats other) { return keep_first(v, step.left, other); }
-
 // A maximum of no finite entry counts as 0.
 inline float finite_max(float max) { return max == -HUGE_VALF ? 0.0f : max; }
 
@@ -68,10 +64,10 @@ template <class T>
 double sum_chunk(const T* x, std::size_t n, float scale, float max) {
   const Floats factor = set(scale), shift = set(finite_max(max));
   Floats sum = zero();
-  for_each_step(n, false, [&](std::size_t i, auto step) HWY_ATTR {
+  for_each_step(n, false, [&](std::size_t i, auto step) MIXTAPE_SUM_ATTR {
     __builtin_prefetch(x + n + i);
     const Floats e = exp_flushed(hn::MulSub(step.load(x + i), factor, shift));
-    sum = hn::Add(sum, keep(step, e, zero()));
+    sum = hn::Add(sum, step.pad(e, zero()));
   });
   return static_cast<double>(sum_lanes(sum));
 }

@@ -84,21 +84,18 @@ struct gelu_op {
   static HWY_INLINE Floats twice_u(Floats x) {
     return hn::Mul(hn::Mul(set(2.0f * kFactor), x), hn::MulAdd(hn::Mul(set(0.044715f), x), x, set(1.0f)));
   }
-  static HWY_INLINE Floats value(Floats x, float) { return mul_or_zero(sigmoids(twice_u(x)).of_x, x); }
-  static HWY_INLINE Floats slope(Floats x, float) {
+  static HWY_INLINE Floats value(Floats x, float) { return hn::Mul(sigmoid(twice_u(x)), bounded_below(x)); }
+  static HWY_INLINE Floats slope(Floats any, float) {
+    const Floats x = bounded(any);
     const Sigmoids s = sigmoids(twice_u(x));
     const Floats slope_of_twice_u =
         hn::Mul(set(2.0f * kFactor), hn::MulAdd(hn::Mul(set(0.134145f), x), x, set(1.0f)));
-    const Floats inner = mul_or_zero(s.of_minus_x, hn::Mul(x, slope_of_twice_u));
-    return mul_or_zero(s.of_x, hn::Add(set(1.0f), inner));
+    return hn::Mul(s.of_x, hn::MulAdd(s.of_minus_x, hn::Mul(x, slope_of_twice_u), set(1.0f)));
   }
 };
 struct silu_op {
-  static HWY_INLINE Floats value(Floats x, float) { return mul_or_zero(sigmoid(x), x); }
-  static HWY_INLINE Floats slope(Floats x, float) {
-    const Sigmoids s = sigmoids(x);
-    return mul_or_zero(s.of_x, hn::Add(set(1.0f), mul_or_zero(s.of_minus_x, x)));
-  }
+  static HWY_INLINE Floats value(Floats x, float) { return silu(x); }
+  static HWY_INLINE Floats slope(Floats x, float) { return silu_slope(x, sigmoids(x)); }
 };
 struct softcap_op {
   static HWY_INLINE Floats value(Floats x, float cap) {

@@ -4,21 +4,43 @@
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "mixtape/backend/cpu/parallel.h"
+#include "mixtape/backend/cpu/rows-inl.h"
 #include "mixtape/backend/cpu/scratch.h"
-#include "mixtape/backend/cpu/simd-inl.h"
 #include "mixtape/ops/gated_rms_norm/gated_rms_norm_params.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
 template <class T, class W>
-void forward_row(const T* x, const T* z, const W* w, float rstd, T* y, std::size_t cols, bool is_large) {
-  const Floats r = set(rstd);
-  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
-    const Floats gate = step.load(z + c);
-    const Floats normed = hn::Mul(hn::Mul(step.load(x + c), r), step.load(w + c));
-    step.store(hn::Mul(normed, mul_or_zero(sigmoid(gate), gate)), y + c);
-  });
+struct GatedRmsNormForward {
+  const T *x, *z;
+  const W* w;
+  T* y;
+  float* rstd;
+  std::int64_t cols;
+  float eps;
+  float scale = 0.0f;
+
+  template <class Step>
+  HWY_INLINE void add(std::int64_t r, std::size_t c, Step step, RowSum& sum) const {
+    const Floats in = step.load(x + r * cols + c);
+    sum.add_product(in, in);
+  }
+  HWY_INLINE void settle(std::int64_t r, float sum) {
+    rstd[r] = scale = 1.0f / std::sqrt(sum / static_cast<float>(cols) + eps);
+  }
+  template <class Step>
+  HWY_INLINE void write(std::int64_t r, std::size_t c, Step step) const {
+    const Floats gate = step.load(z + r * cols + c);
+    const Floats normed = hn::Mul(step.reload(x + r * cols + c), set(scale));
+    step.store(hn::Mul(hn::Mul(normed, step.reload(w + c)), silu(gate)), y + r * cols + c);
+  }
+};
+
+template <class T, class W>
+void forward_rows(std::int64_t begin, std::int64_t end, bool is_large,
+                  const GatedRmsNormForward<T, W>& kernel) {
+  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), is_large, kernel);
 }
 
 template <class T, class W = T>
@@ -28,14 +50,10 @@ void gated_rms_norm_forward(const HostCall& call) {
   const W* w = call.read<W>(2);
   T* y = call.write<T>(0);
   float* rstd = call.write<float>(1);
-  const auto cols = static_cast<std::size_t>(p.cols);
   const bool is_large = streams(y, p.rows, p.cols);
-  cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const std::int64_t at = r * p.cols;
-      rstd[r] = 1.0f / std::sqrt(dot_of(x + at, x + at, cols) / static_cast<float>(p.cols) + p.eps);
-      forward_row(x + at, z + at, w, rstd[r], y + at, cols, is_large);
-    }
+  const GatedRmsNormForward<T, W> kernel{x, z, w, y, rstd, p.cols, p.eps};
+  cpu::parallel_for(p.rows, cpu::neighbour_grain(p.rows, p.cols), [&](std::int64_t begin, std::int64_t end) {
+    forward_rows(begin, end, is_large, kernel);
   });
 }
 MIXTAPE_SIMD_KERNEL(gated_rms_norm_forward)
@@ -57,13 +75,12 @@ float gate_row(const T* x, const T* z, const W* w, float rstd, const T* dy, floa
     const Floats gate = load(z + c, n), upstream = load(dy + c, n), weight = load(w + c, n);
     const Floats in = load(x + c, n), normed = hn::Mul(in, r);
     const Sigmoids s = sigmoids(gate);
-    const Floats own = hn::Mul(upstream, mul_or_zero(s.of_x, gate));
+    const Floats own = hn::Mul(upstream, silu(gate, s));
     store(own, g + c, n);
     dot = hn::MulAdd(hn::Mul(own, weight), in, dot);
     if (dw != nullptr) store(hn::MulAdd(own, normed, load(dw + c, n)), dw + c, n);
     if (dz == nullptr) continue;
-    const Floats slope = mul_or_zero(s.of_x, hn::Add(set(1.0f), mul_or_zero(s.of_minus_x, gate)));
-    const Floats d = hn::Mul(hn::Mul(upstream, hn::Mul(normed, weight)), slope);
+    const Floats d = hn::Mul(hn::Mul(upstream, hn::Mul(normed, weight)), silu_slope(gate, s));
     store(accumulate_dz ? hn::Add(load(dz + c, n), d) : d, dz + c, n);
   }
   return sum_lanes(dot);

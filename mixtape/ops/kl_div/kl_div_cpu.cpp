@@ -38,9 +38,9 @@ void add_chunk(const T* teacher, const S* student, std::size_t n, float scale, S
   const Floats t_max = set(logits::finite_max(sums.teacher_max)),
                s_max = set(logits::finite_max(sums.student_max));
   Floats teacher_sum = zero(), student_sum = zero(), gap = zero();
-  for_each_step(n, false, [&](std::size_t i, auto step) HWY_ATTR {
-    const Floats t = logits::keep(step, hn::MulSub(step.load(teacher + i), factor, t_max), low);
-    const Floats s = logits::keep(step, hn::MulSub(step.load(student + i), factor, s_max), low);
+  for_each_step(n, false, [&](std::size_t i, auto step) MIXTAPE_SUM_ATTR {
+    const Floats t = step.pad(hn::MulSub(step.load(teacher + i), factor, t_max), low);
+    const Floats s = step.pad(hn::MulSub(step.load(student + i), factor, s_max), low);
     const Floats et = logits::exp_flushed(t), es = logits::exp_flushed(s);
     teacher_sum = hn::Add(teacher_sum, et);
     student_sum = hn::Add(student_sum, es);

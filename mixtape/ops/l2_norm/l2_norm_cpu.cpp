@@ -4,17 +4,36 @@
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "mixtape/backend/cpu/parallel.h"
-#include "mixtape/backend/cpu/simd-inl.h"
+#include "mixtape/backend/cpu/rows-inl.h"
 #include "mixtape/ops/l2_norm/l2_norm_params.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
 template <class T>
-void l2_norm_row(const T* x, float q, T* y, std::size_t cols, bool is_large) {
-  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
-    step.store(hn::Mul(step.load(x + c), set(q)), y + c);
-  });
+struct L2NormForward {
+  const T* x;
+  T* y;
+  float* q;
+  std::int64_t cols;
+  float eps;
+  float scale = 0.0f;
+
+  template <class Step>
+  HWY_INLINE void add(std::int64_t r, std::size_t c, Step step, RowSum& sum) const {
+    const Floats in = step.load(x + r * cols + c);
+    sum.add_product(in, in);
+  }
+  HWY_INLINE void settle(std::int64_t r, float sum) { q[r] = scale = 1.0f / std::sqrt(sum + eps); }
+  template <class Step>
+  HWY_INLINE void write(std::int64_t r, std::size_t c, Step step) const {
+    step.store(hn::Mul(step.reload(x + r * cols + c), set(scale)), y + r * cols + c);
+  }
+};
+
+template <class T>
+void l2_norm_rows(std::int64_t begin, std::int64_t end, bool is_large, const L2NormForward<T>& kernel) {
+  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), is_large, kernel);
 }
 
 template <class T>
@@ -23,27 +42,43 @@ void l2_norm_forward(const HostCall& call) {
   const T* x = call.read<T>(0);
   T* y = call.write<T>(0);
   float* q = call.write<float>(1);
-  const auto cols = static_cast<std::size_t>(p.cols);
   const bool is_large = streams(y, p.rows, p.cols);
-  cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const T* row = x + r * p.cols;
-      q[r] = 1.0f / std::sqrt(dot_of(row, row, cols) + p.eps);
-      l2_norm_row(row, q[r], y + r * p.cols, cols, is_large);
-    }
+  const L2NormForward<T> kernel{x, y, q, p.cols, p.eps};
+  cpu::parallel_for(p.rows, cpu::neighbour_grain(p.rows, p.cols), [&](std::int64_t begin, std::int64_t end) {
+    l2_norm_rows(begin, end, is_large, kernel);
   });
 }
 MIXTAPE_SIMD_KERNEL(l2_norm_forward)
 
 // dx = q * (dy - x*slope), slope = q^2 * sum x*dy
 template <class T>
-void l2_norm_backward_row(const T* x, float q, float slope, const T* dy, T* dx, std::size_t cols,
-                          bool accumulate, bool is_large) {
-  const Floats factor = set(q), k = set(slope);
-  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
-    const Floats d = hn::Mul(factor, hn::NegMulAdd(step.load(x + c), k, step.load(dy + c)));
-    step.store(accumulate ? hn::Add(step.load(dx + c), d) : d, dx + c);
-  });
+struct L2NormBackward {
+  const T* x;
+  const float* q;
+  const T* dy;
+  T* dx;
+  std::int64_t cols;
+  bool accumulate;
+  float slope = 0.0f;
+
+  template <class Step>
+  HWY_INLINE void add(std::int64_t r, std::size_t c, Step step, RowSum& sum) const {
+    sum.add_product(step.load(x + r * cols + c), step.load(dy + r * cols + c));
+  }
+  HWY_INLINE void settle(std::int64_t r, float sum) { slope = sum * q[r] * q[r]; }
+  template <class Step>
+  HWY_INLINE void write(std::int64_t r, std::size_t c, Step step) const {
+    T* to = dx + r * cols + c;
+    const Floats d = hn::NegMulAdd(step.reload(x + r * cols + c), set(slope), step.reload(dy + r * cols + c));
+    const Floats scaled = hn::Mul(set(q[r]), d);
+    step.store(accumulate ? hn::Add(step.load(to), scaled) : scaled, to);
+  }
+};
+
+template <class T>
+void l2_norm_backward_rows(std::int64_t begin, std::int64_t end, bool is_large,
+                           const L2NormBackward<T>& kernel) {
+  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), is_large, kernel);
 }
 
 template <class T>
@@ -53,14 +88,10 @@ void l2_norm_backward(const HostCall& call) {
   const float* q = call.read<float>(1);
   const T* dy = call.read<T>(2);
   T* dx = call.write<T>(0);
-  const auto cols = static_cast<std::size_t>(p.cols);
   const bool accumulate = p.accumulate != 0, is_large = !accumulate && streams(dx, p.rows, p.cols);
-  cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const std::int64_t at = r * p.cols;
-      const float slope = dot_of(x + at, dy + at, cols) * q[r] * q[r];
-      l2_norm_backward_row(x + at, q[r], slope, dy + at, dx + at, cols, accumulate, is_large);
-    }
+  const L2NormBackward<T> kernel{x, q, dy, dx, p.cols, accumulate};
+  cpu::parallel_for(p.rows, cpu::neighbour_grain(p.rows, p.cols), [&](std::int64_t begin, std::int64_t end) {
+    l2_norm_backward_rows(begin, end, is_large, kernel);
   });
 }
 MIXTAPE_SIMD_KERNEL(l2_norm_backward)

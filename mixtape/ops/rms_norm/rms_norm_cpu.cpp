@@ -4,18 +4,40 @@
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "mixtape/backend/cpu/parallel.h"
-#include "mixtape/backend/cpu/simd-inl.h"
+#include "mixtape/backend/cpu/rows-inl.h"
 #include "mixtape/ops/rms_norm/rms_norm_params.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
 template <class T, class W>
-void rms_norm_row(const T* x, const W* w, float rstd, T* y, std::size_t cols, bool is_large) {
-  const Floats r = set(rstd);
-  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
-    step.store(hn::Mul(hn::Mul(step.load(x + c), r), step.load(w + c)), y + c);
-  });
+struct RmsNormForward {
+  const T* x;
+  const W* w;
+  T* y;
+  float* rstd;
+  std::int64_t cols;
+  float eps;
+  float scale = 0.0f;
+
+  template <class Step>
+  HWY_INLINE void add(std::int64_t r, std::size_t c, Step step, RowSum& sum) const {
+    const Floats in = step.load(x + r * cols + c);
+    sum.add_product(in, in);
+  }
+  HWY_INLINE void settle(std::int64_t r, float sum) {
+    rstd[r] = scale = 1.0f / std::sqrt(sum / static_cast<float>(cols) + eps);
+  }
+  template <class Step>
+  HWY_INLINE void write(std::int64_t r, std::size_t c, Step step) const {
+    const Floats normed = hn::Mul(step.reload(x + r * cols + c), set(scale));
+    step.store(hn::Mul(normed, step.reload(w + c)), y + r * cols + c);
+  }
+};
+
+template <class T, class W>
+void rms_norm_rows(std::int64_t begin, std::int64_t end, bool is_large, const RmsNormForward<T, W>& kernel) {
+  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), is_large, kernel);
 }
 
 template <class T, class W = T>
@@ -25,14 +47,10 @@ void rms_norm_forward(const HostCall& call) {
   const W* w = call.read<W>(1);
   T* y = call.write<T>(0);
   float* rstd = call.write<float>(1);
-  const auto cols = static_cast<std::size_t>(p.cols);
   const bool is_large = streams(y, p.rows, p.cols);
-  cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const T* row = x + r * p.cols;
-      rstd[r] = 1.0f / std::sqrt(dot_of(row, row, cols) / static_cast<float>(p.cols) + p.eps);
-      rms_norm_row(row, w, rstd[r], y + r * p.cols, cols, is_large);
-    }
+  const RmsNormForward<T, W> kernel{x, w, y, rstd, p.cols, p.eps};
+  cpu::parallel_for(p.rows, cpu::neighbour_grain(p.rows, p.cols), [&](std::int64_t begin, std::int64_t end) {
+    rms_norm_rows(begin, end, is_large, kernel);
   });
 }
 MIXTAPE_SIMD_KERNEL(rms_norm_forward)
@@ -41,40 +59,51 @@ MIXTAPE_SIMD_KERNEL(rms_norm_forward)
 }
 [[maybe_unused]] void rms_norm_forward_f16_w_f32(const HostCall& call) { rms_norm_forward<f16, float>(call); }
 
-// Returns sum dy*w*x; with kAddsWeight dw += dy*x*rstd in the same pass. Fetches x two rows on: the pass that
-// writes dx fetches dy, and so both passes keep the memory busy.
+// dx = rstd * (dy*w - x*slope), slope = rstd^2/cols * sum dy*w*x. With kAddsWeight also dw += dy*x*rstd; dw
+// has the rows of a block.
 template <bool kAddsWeight, class T, class W>
-float gather_row(const T* x, const W* w, float rstd, const T* dy, float* dw, std::size_t cols) {
-  const Floats r = set(rstd);
-  Floats dots0 = zero(), dots1 = zero();
-  const auto add = [&](std::size_t c, std::size_t n, Floats& dots) HWY_ATTR {
-    __builtin_prefetch(x + c + 2 * cols, 0, 2);
-    const Floats in = load(x + c, n), upstream = load(dy + c, n);
-    dots = hn::MulAdd(hn::Mul(upstream, load(w + c, n)), in, dots);
-    if constexpr (kAddsWeight) store(hn::MulAdd(upstream, hn::Mul(in, r), load(dw + c, n)), dw + c, n);
-  };
-  std::size_t c = 0;
-  for (; c + 2 * lanes() <= cols; c += 2 * lanes()) {
-    add(c, lanes(), dots0);
-    add(c + lanes(), lanes(), dots1);
+struct RmsNormBackward {
+  const T* x;
+  const W* w;
+  const float* rstd;
+  const T* dy;
+  T* dx;
+  float* dw;
+  std::int64_t cols;
+  bool accumulate;
+  float slope = 0.0f;
+
+  template <class Step>
+  HWY_INLINE void add(std::int64_t r, std::size_t c, Step step, RowSum& sum) const {
+    const Floats in = step.load(x + r * cols + c), upstream = step.load(dy + r * cols + c);
+    sum.add_product(hn::Mul(upstream, step.reload(w + c)), in);
+    if constexpr (kAddsWeight)
+      step.keep(hn::MulAdd(upstream, hn::Mul(in, set(rstd[r])), step.reload(dw + c)), dw + c);
   }
-  for (; c < cols; c += lanes()) add(c, cols - c, dots0);
-  return sum_lanes(hn::Add(dots0, dots1));
+  HWY_INLINE void settle(std::int64_t r, float sum) {
+    slope = sum * rstd[r] / static_cast<float>(cols) * rstd[r];
+  }
+  template <class Step>
+  HWY_INLINE void write(std::int64_t r, std::size_t c, Step step) const {
+    T* to = dx + r * cols + c;
+    const Floats g = hn::Mul(step.reload(dy + r * cols + c), step.reload(w + c));
+    const Floats d = hn::Mul(set(rstd[r]), hn::NegMulAdd(step.reload(x + r * cols + c), set(slope), g));
+    step.store(accumulate ? hn::Add(step.load(to), d) : d, to);
+  }
+};
+
+template <bool kAddsWeight, class T, class W>
+void rms_norm_backward_rows(std::int64_t begin, std::int64_t end, bool is_large,
+                            const RmsNormBackward<kAddsWeight, T, W>& kernel) {
+  const auto cols = static_cast<std::size_t>(kernel.cols);
+  if (kernel.dx != nullptr) return for_each_row(begin, end, cols, is_large, kernel);
+  for (std::int64_t r = begin; r < end; ++r) {
+    RowSum unused;
+    for_each_step(cols, false, [&](std::size_t c, auto step) HWY_ATTR { kernel.add(r, c, step, unused); });
+  }
 }
 
-// dx = rstd * (dy*w - x*slope), slope = rstd^2/cols * sum dy*w*x
-template <class T, class W>
-void rms_norm_backward_row(const T* x, const W* w, float rstd, float slope, const T* dy, T* dx,
-                           std::size_t cols, bool accumulate, bool is_large) {
-  const Floats r = set(rstd), k = set(slope);
-  for_each_step(cols, is_large, [&](std::size_t c, auto step) HWY_ATTR {
-    const Floats g = hn::Mul(step.load(dy + c), step.load(w + c));
-    const Floats d = hn::Mul(r, hn::NegMulAdd(step.load(x + c), k, g));
-    step.store(accumulate ? hn::Add(step.load(dx + c), d) : d, dx + c);
-  });
-}
-
-// Writes dx, and per block of rows a partial dw. dx comes last: it may overwrite dy.
+// Writes dx, and per block of rows a partial dw. dx may overwrite dy: a row of it comes after the row's sums.
 template <class T, class W = T>
 void rms_norm_backward(const HostCall& call) {
   const auto& p = call.params<RmsNormParams>();
@@ -84,20 +113,17 @@ void rms_norm_backward(const HostCall& call) {
   const T* dy = call.read<T>(3);
   T* dx = p.wants_dx ? call.write<T>(0) : nullptr;
   float* partials = p.wants_dw ? call.write<float>(p.wants_dx) : nullptr;
-  const auto cols = static_cast<std::size_t>(p.cols);
   const bool accumulate = p.accumulate_dx != 0;
   const bool is_large = p.wants_dx && !accumulate && streams(dx, p.rows, p.cols);
   cpu::parallel_for(p.rows, p.row_block, [&](std::int64_t begin, std::int64_t end) {
-    float* partial = partials + begin / p.row_block * p.cols;
-    if (p.wants_dw) std::fill(partial, partial + cols, 0.0f);
-    for (std::int64_t r = begin; r < end; ++r) {
-      const std::int64_t at = r * p.cols;
-      const float dot = p.wants_dw ? gather_row<true>(x + at, w, rstd[r], dy + at, partial, cols)
-                                   : gather_row<false>(x + at, w, rstd[r], dy + at, partial, cols);
-      if (!p.wants_dx) continue;
-      const float slope = dot * rstd[r] / static_cast<float>(p.cols) * rstd[r];
-      rms_norm_backward_row(x + at, w, rstd[r], slope, dy + at, dx + at, cols, accumulate, is_large);
+    if (!p.wants_dw) {
+      const RmsNormBackward<false, T, W> kernel{x, w, rstd, dy, dx, nullptr, p.cols, accumulate};
+      return rms_norm_backward_rows(begin, end, is_large, kernel);
     }
+    float* partial = partials + begin / p.row_block * p.cols;
+    std::fill(partial, partial + p.cols, 0.0f);
+    const RmsNormBackward<true, T, W> kernel{x, w, rstd, dy, dx, partial, p.cols, accumulate};
+    rms_norm_backward_rows(begin, end, is_large, kernel);
   });
 }
 MIXTAPE_SIMD_KERNEL(rms_norm_backward)

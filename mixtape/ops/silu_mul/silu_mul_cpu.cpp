@@ -8,12 +8,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
-HWY_INLINE Floats silu_times(Floats gate, Floats up) { return hn::Mul(mul_or_zero(sigmoid(gate), gate), up); }
-
 template <class T>
 void silu_mul_run(const T* gate, const T* up, T* y, std::size_t n, bool is_large) {
   for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
-    step.store(silu_times(step.load(gate + i), step.load(up + i)), y + i);
+    step.store(hn::Mul(silu(step.load(gate + i)), step.load(up + i)), y + i);
   });
 }
 
@@ -35,8 +33,7 @@ struct Gradients {
 };
 HWY_INLINE Gradients silu_mul_gradients(Floats gate, Floats up, Floats dy) {
   const Sigmoids s = sigmoids(gate);
-  const Floats slope = mul_or_zero(s.of_x, hn::Add(set(1.0f), mul_or_zero(s.of_minus_x, gate)));
-  return {hn::Mul(hn::Mul(dy, up), slope), hn::Mul(dy, mul_or_zero(s.of_x, gate))};
+  return {hn::Mul(hn::Mul(dy, up), silu_slope(gate, s)), hn::Mul(dy, silu(gate, s))};
 }
 
 template <class T>
