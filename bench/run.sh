@@ -48,12 +48,12 @@ peer() {
 }
 peer "arithmetic in registers" "$build/bench/registers"
 peer oneDNN "$build/bench/onednn_ops"
-if python3 -c 'import torch' 2>/dev/null; then
-  peer PyTorch "${tuned[@]}" python3 bench/peers/cpu_ops.py
-  echo "== PyTorch: losses, routing, embedding, dequantize, Adam (best and median milliseconds)"
-  "${tuned[@]}" python3 bench/peers/cpu_losses.py
-fi
-if [ -n "${MIXTAPE_JAX_PYTHON:-}" ]; then peer JAX "${tuned[@]}" "$MIXTAPE_JAX_PYTHON" bench/peers/cpu_ops.py; fi
+peers() {
+  peer "$1" "${tuned[@]}" "$2" bench/peers/cpu_ops.py
+  peer "$1" "${tuned[@]}" "$2" bench/peers/cpu_losses.py
+}
+if python3 -c 'import torch' 2>/dev/null; then peers PyTorch python3; fi
+if [ -n "${MIXTAPE_JAX_PYTHON:-}" ]; then peers JAX "$MIXTAPE_JAX_PYTHON"; fi
 echo "== $out"
 [ -z "$filter" ] || exit 0
 

@@ -1,120 +1,144 @@
 #!/usr/bin/env python3
-"""PyTorch on the CPU at the shapes of the benches of embedding, take_along_axis, top_k, moe_route, cross_entropy,
-kl_div, quantize and adam. Prints op, dtype, best and median milliseconds.
+"""PyTorch or JAX, whichever this interpreter has, at the large shapes of the benches of embedding, take_along_axis,
+top_k, moe_route, cross_entropy, kl_div, quantize and adam on the CPU.
 
-usage: OMP_NUM_THREADS=N MALLOC_TRIM_THRESHOLD_=-1 MALLOC_MMAP_MAX_=0 cpu_losses.py [FILTER]
-
-The two settings let the allocator keep memory that was touched before; otherwise the peer mostly measures page faults.
+usage: cpu_losses.py OUT.csv [FILTER]     rows and allocator as for cpu_ops.py
 """
-import sys
-import time
+from cpu_ops import measure, write
 
-import torch
-import torch.nn.functional as F
-
-FILTER = sys.argv[1] if len(sys.argv) > 1 else ""
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
-ROUTER, VOCAB, TEMPERATURE = (131072, 128, 8), (512, 151936), 2.0
+VOCAB, HIDDEN, TOKENS = 151936, 2048, 65536
+ROUTER, LOGITS, TEMPERATURE = (131072, 128, 8), (512, VOCAB), 2.0
+ROUTED, LOSSES = "131072x128_k8", "512x151936"
 
 
-def measure(op, make, dtypes=("f32", "bf16")):
-    """make(dtype) gives the call to time; it is only built where the filter wants it."""
-    for name in dtypes:
-        if FILTER not in f"{op} {name}":
-            continue
-        call, times = make(DTYPES[name]), []
-        call()
-        end = time.perf_counter() + 0.5
-        while time.perf_counter() < end or len(times) < 5:
-            start = time.perf_counter()
-            call()
-            times.append((time.perf_counter() - start) * 1e3)
-        times.sort()
-        print(f"{op} {name} {times[0]:.3f} {times[len(times) // 2]:.3f}", flush=True)
+def draw_ids(kind, seed=0):
+    """As the benches of embedding: Zipf's id is rows^u - 1 for uniform u."""
+    import numpy as np
+    u = np.random.default_rng(seed).random(TOKENS)
+    return {"uniform": u * VOCAB, "zipf": VOCAB**u - 1, "one": u * 0 + 3}[kind].astype(np.int32)
 
 
-def embedding_backward(t):
-    ids, dy = torch.randint(0, 151936, (65536,)), torch.randn(65536, 2048).to(t)
-    return lambda: torch.ops.aten.embedding_dense_backward(dy, ids, 151936, -1, False)
+ID_SHAPES = (("uniform", "151936x2048_of_65536"), ("zipf", "zipf"), ("one", "one_id"))
 
 
-def take_forward(t):
+def torch_rows():
+    import torch
+    import torch.nn.functional as F
+    impl = f"PyTorch {torch.__version__.split('a')[0]}"
+    torch.manual_seed(0)
     rows, cols, k = ROUTER
-    x, index, y = torch.randn(rows, cols).to(t), torch.randint(0, cols, (rows, k)), torch.empty(rows, k, dtype=t)
-    return lambda: torch.gather(x, 1, index, out=y)
 
-
-def take_backward(t):
-    rows, cols, k = ROUTER
-    index, dy, dx = torch.randint(0, cols, (rows, k)), torch.randn(rows, k).to(t), torch.empty(rows, cols, dtype=t)
-    return lambda: dx.zero_().scatter_add_(1, index, dy)
-
-
-def top_k(t):
-    x = torch.randn(ROUTER[:2]).to(t)
-    return lambda: torch.topk(x, ROUTER[2], -1)
-
-
-def route(t):
-    x = torch.randn(ROUTER[:2]).to(t)
-
-    def call():
+    def route(x):
         p = F.softmax(x, -1)
-        weights = torch.gather(p, 1, torch.topk(p, ROUTER[2], -1).indices)
+        weights = torch.gather(p, 1, torch.topk(p, k, -1).indices)
         return weights / weights.sum(-1, keepdim=True)
-    return call
 
+    def take_backward(dy, index, dx):
+        return dx.zero_().scatter_add_(1, index, dy)
 
-def cross_entropy(t):
-    x, targets = torch.randn(VOCAB).to(t).requires_grad_(), torch.randint(0, VOCAB[1], VOCAB[:1])
-
-    def call():
+    def cross_entropy(x, targets):
         x.grad = None
         F.cross_entropy(x, targets, reduction="sum").backward()
-    return call
 
-
-def kl_div(is_log):
-    def make(t):
-        student, teacher = torch.randn(VOCAB).to(t).requires_grad_(), torch.randn(VOCAB).to(t)
+    def kl_div(is_log, student, teacher):
+        student.grad = None
         target = F.log_softmax if is_log else F.softmax
+        q, p = F.log_softmax(student / TEMPERATURE, -1), target(teacher / TEMPERATURE, -1)
+        F.kl_div(q, p, log_target=is_log, reduction="sum").backward()
 
-        def call():
-            student.grad = None
-            q, p = F.log_softmax(student / TEMPERATURE, -1), target(teacher / TEMPERATURE, -1)
-            F.kl_div(q, p, log_target=is_log, reduction="sum").backward()
-        return call
-    return make
-
-
-def dequantize(t):
-    codes = torch.randint(0, 256, (4096, 64, 32), dtype=torch.uint8)
-    scales, biases = torch.randn(4096, 64, 1).to(t), torch.randn(4096, 64, 1).to(t)
-    out = torch.empty(4096, 64, 32, 2, dtype=t)
-
-    def call():
+    def dequantize(codes, scales, biases, out):
         out[..., 0], out[..., 1] = codes & 15, codes >> 4
         out.view(4096, 64, 64).mul_(scales).add_(biases)
-    return call
 
-
-def adam(foreach):
-    def make(t):
-        parameters = [torch.randn(1000000).to(t) for _ in range(50)]
+    def adam(foreach):
+        parameters = [torch.randn(1000000) for _ in range(50)]
         for p in parameters:
             p.grad = torch.randn_like(p)
         return torch.optim.AdamW(parameters, lr=1e-3, foreach=foreach).step
-    return make
+
+    for name, t in (("f32", torch.float32), ("bf16", torch.bfloat16)):
+        def add(op, shape, fn, make, kind=""):
+            def call():
+                values = make()
+                return lambda: fn(*values)
+            measure(op, name, shape, impl + kind, call)
+
+        for kind, shape in ID_SHAPES:
+            add("embedding_backward", shape,
+                lambda dy, ids: torch.ops.aten.embedding_dense_backward(dy, ids, VOCAB, -1, False),
+                lambda: (torch.randn(TOKENS, HIDDEN).to(t), torch.from_numpy(draw_ids(kind)).long()))
+        draw = lambda: torch.randint(0, cols, (rows, k))
+        add("take_along_axis_forward", ROUTED, lambda x, index, y: torch.gather(x, 1, index, out=y),
+            lambda: (torch.randn(rows, cols).to(t), draw(), torch.empty(rows, k, dtype=t)))
+        add("take_along_axis_backward", ROUTED, take_backward,
+            lambda: (torch.randn(rows, k).to(t), draw(), torch.empty(rows, cols, dtype=t)))
+        add("top_k_forward", ROUTED, lambda x: torch.topk(x, k, -1), lambda: (torch.randn(rows, cols).to(t),))
+        add("moe_route_route_forward", ROUTED, route, lambda: (torch.randn(rows, cols).to(t),))
+        add("cross_entropy_both", LOSSES, cross_entropy,
+            lambda: (torch.randn(LOGITS).to(t).requires_grad_(), torch.randint(0, VOCAB, LOGITS[:1])))
+        for is_log in (False, True):
+            add("kl_div_both", LOSSES, lambda *values: kl_div(is_log, *values),
+                lambda: (torch.randn(LOGITS).to(t).requires_grad_(), torch.randn(LOGITS).to(t)),
+                " log_target" if is_log else "")
+        add("quantize_forward", "4bit_4096x4096", dequantize,
+            lambda: (torch.randint(0, 256, (4096, 64, 32), dtype=torch.uint8), torch.randn(4096, 64, 1).to(t),
+                     torch.randn(4096, 64, 1).to(t), torch.empty(4096, 64, 32, 2, dtype=t)))
+    for foreach in (False, True):
+        measure("adam_step", "f32", "50x1M", impl + (" foreach" if foreach else ""), lambda: adam(foreach))
 
 
-measure("embedding_backward_151936x2048_of_65536", embedding_backward)
-measure("take_along_axis_forward_131072x128_k8", take_forward)
-measure("take_along_axis_backward_131072x128_k8", take_backward)
-measure("top_k_131072x128_k8", top_k)
-measure("route_131072x128_k8", route)
-measure("cross_entropy_forward_backward_512x151936", cross_entropy)
-measure("kl_div_forward_backward_512x151936", kl_div(False))
-measure("kl_div_log_target_forward_backward_512x151936", kl_div(True))
-measure("dequantize_4bit_4096x4096", dequantize)
-measure("adamw_50x1M", adam(False), ("f32",))
-measure("adamw_foreach_50x1M", adam(True), ("f32",))
+def jax_rows():
+    import jax
+    import jax.numpy as jnp
+    impl = f"JAX {jax.__version__}"
+    rows, cols, k = ROUTER
+
+    def route(x):
+        values, _ = jax.lax.top_k(jax.nn.softmax(x, -1), k)
+        return values / values.sum(-1, keepdims=True)
+
+    def cross_entropy(x, targets):
+        log_p = jax.nn.log_softmax(x.astype(jnp.float32), -1)
+        return -jnp.take_along_axis(log_p, targets[:, None], 1).sum()
+
+    def kl_div(student, teacher):
+        q = jax.nn.log_softmax(student.astype(jnp.float32) / TEMPERATURE, -1)
+        p = jax.nn.log_softmax(teacher.astype(jnp.float32) / TEMPERATURE, -1)
+        return (jnp.exp(p) * (p - q)).sum()
+
+    def dequantize(codes, scales, biases):
+        nibbles = jnp.stack([codes & 15, codes >> 4], -1).reshape(4096, 64, 64)
+        return nibbles.astype(scales.dtype) * scales + biases
+
+    for name, t in (("f32", jnp.float32), ("bf16", jnp.bfloat16)):
+        def normal(*shape):
+            return jax.random.normal(jax.random.key(0), shape, t)
+
+        def integers(limit, *shape, dtype=jnp.int32):
+            return jax.random.randint(jax.random.key(1), shape, 0, limit, dtype)
+
+        def add(op, shape, fn, make):
+            def call():
+                values, compiled = make(), jax.jit(fn)
+                return lambda: jax.block_until_ready(compiled(*values))
+            measure(op, name, shape, impl, call)
+
+        for kind, shape in ID_SHAPES:
+            add("embedding_backward", shape, lambda dy, ids: jnp.zeros((VOCAB, HIDDEN), dy.dtype).at[ids].add(dy),
+                lambda: (normal(TOKENS, HIDDEN), jnp.asarray(draw_ids(kind))))
+        add("take_along_axis_forward", ROUTED, lambda x, index: jnp.take_along_axis(x, index, 1),
+            lambda: (normal(rows, cols), integers(cols, rows, k)))
+        add("take_along_axis_backward", ROUTED,
+            lambda dy, index: jnp.zeros((rows, cols), dy.dtype).at[jnp.arange(rows)[:, None], index].add(dy),
+            lambda: (normal(rows, k), integers(cols, rows, k)))
+        add("top_k_forward", ROUTED, lambda x: jax.lax.top_k(x, k), lambda: (normal(rows, cols),))
+        add("moe_route_route_forward", ROUTED, route, lambda: (normal(rows, cols),))
+        add("cross_entropy_both", LOSSES, jax.value_and_grad(cross_entropy),
+            lambda: (normal(*LOGITS), integers(VOCAB, LOGITS[0])))
+        add("kl_div_both", LOSSES, jax.value_and_grad(kl_div), lambda: (normal(*LOGITS), normal(*LOGITS)[::-1]))
+        add("quantize_forward", "4bit_4096x4096", dequantize,
+            lambda: (integers(256, 4096, 64, 32, dtype=jnp.uint8), normal(4096, 64, 1), normal(4096, 64, 1)))
+
+
+if __name__ == "__main__":
+    write(torch_rows, jax_rows)

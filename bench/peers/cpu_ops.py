@@ -154,8 +154,9 @@ def jax_rows():
         add("layout_heads", "4x1024x32x128", lambda x: x.transpose(0, 2, 1, 3), (4, 1024, 32, 128))
 
 
-def main():
-    for part in (torch_rows, jax_rows):
+def write(*parts):
+    """Runs the parts whose library this interpreter has; writes the rows to the file that the command line names."""
+    for part in parts:
         try:
             part()
         except ImportError:
@@ -167,4 +168,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    write(torch_rows, jax_rows)

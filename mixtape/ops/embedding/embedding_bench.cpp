@@ -54,6 +54,8 @@ OP_BENCH(forward, bf16_151936x2048_of_65536, DType::bf16, 151936, 2048, 65536);
 OP_BENCH(backward, f32_4096x256_of_1024, DType::f32, 4096, 256, 1024, Ids::uniform);
 OP_BENCH(backward, f32_151936x2048_of_65536, DType::f32, 151936, 2048, 65536, Ids::uniform);
 OP_BENCH(backward, bf16_151936x2048_of_65536, DType::bf16, 151936, 2048, 65536, Ids::uniform);
+OP_BENCH(backward, f32_zipf, DType::f32, 151936, 2048, 65536, Ids::zipf);
+OP_BENCH(backward, f32_one_id, DType::f32, 151936, 2048, 65536, Ids::one);
 OP_BENCH(backward, bf16_zipf, DType::bf16, 151936, 2048, 65536, Ids::zipf);
 OP_BENCH(backward, bf16_one_id, DType::bf16, 151936, 2048, 65536, Ids::one);
 OP_BENCH(backward_sparse, bf16_151936x2048_of_65536, DType::bf16, 151936, 2048, 65536, Ids::uniform);
