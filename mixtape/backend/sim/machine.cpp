@@ -1,7 +1,5 @@
 #include "mixtape/backend/sim/machine.h"
 
-#include <sanitizer/asan_interface.h>
-
 #include <algorithm>
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
@@ -14,21 +12,6 @@ namespace {
 namespace context = boost::context;
 
 constexpr std::size_t kStackBytes = 256 * 1024;
-
-// Stacks that are used again: making them costs more than most launches.
-class Stacks {
- public:
-  context::stack_context allocate() {
-    const context::stack_context stack = pool_.allocate();
-    // What AddressSanitizer marked for the fiber that had it before; the macro is empty elsewhere.
-    ASAN_UNPOISON_MEMORY_REGION(static_cast<std::byte*>(stack.sp) - stack.size, stack.size);
-    return stack;
-  }
-  void deallocate(context::stack_context& stack) noexcept { pool_.deallocate(stack); }
-
- private:
-  context::pooled_fixedsize_stack pool_{kStackBytes};
-};
 
 enum class State { ready, at_barrier, at_lanes, done };
 
@@ -208,7 +191,7 @@ void run_block(const std::array<int, 3>& block) {
 
 std::unique_ptr<Thread> make_thread(int flat, const LaunchShape& shape, const KernelBody& body,
                                     std::span<const std::byte> params, const std::vector<View>& views,
-                                    Stacks& stacks) {
+                                    context::pooled_fixedsize_stack& stacks) {
   auto thread = std::make_unique<Thread>();
   thread->flat = flat;
   const int width = static_cast<int>(shape.block[0]);
@@ -347,7 +330,8 @@ void run_kernel(const std::string& name, const LaunchShape& shape, std::span<con
   Machine state;
   machine = &state;
   const std::unique_ptr<Machine, void (*)(Machine*)> reset(&state, [](Machine*) { machine = nullptr; });
-  static thread_local Stacks stacks;
+  // Kept: making them costs more than most launches.
+  static thread_local context::pooled_fixedsize_stack stacks(kStackBytes);
   state.kernel = name;
   state.dynamic_bytes = shape.shared_bytes;
   state.launch = launches;
