@@ -1,28 +1,31 @@
 #!/usr/bin/env python3
-"""Draws a results file of bench/gpu_ops and its peers: how many times as fast as the fastest peer each op is.
+"""Draws a results file of bench/gpu_ops or bench/run.sh, ours and the peers': how many times as fast as the fastest peer each op is.
 
-usage: plot.py RESULTS.csv OUT.svg
+usage: plot.py RESULTS.csv OUT.svg [SHAPE]      SHAPE: a regular expression that a row's shape must match
 """
 import csv
+import re
 import sys
 
 import matplotlib
 
 matplotlib.use("svg")
+matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "mixtape"})
 import matplotlib.pyplot as plt
 
 
 def main():
     source, target = sys.argv[1:3]
+    wanted = re.compile(sys.argv[3] if len(sys.argv) > 3 else "")
     with open(source) as lines:
         title = next(lines).lstrip("# ").strip()
-        rows = list(csv.DictReader(lines))
+        rows = [row for row in csv.DictReader(lines) if wanted.search(row["shape"])]
     ours, best = {}, {}
     for row in rows:
         key, us = (row["op"], row["dtype"], row["shape"]), float(row["us"])
         if row["impl"] == "mixtape":
             ours[key] = us
-        else:
+        elif row["impl"] != "registers alone":
             best[key] = min(best.get(key, us), us)
     bars = sorted(((best[k] / ours[k], " ".join(k)) for k in ours if k in best))
     figure, axes = plt.subplots(figsize=(9, 0.26 * len(bars) + 1.2))
@@ -30,9 +33,10 @@ def main():
     for i, (ratio, _) in enumerate(bars):
         axes.text(ratio, i, f" {ratio:.2f}", va="center", fontsize=7)
     axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_xlabel("times as fast as the fastest PyTorch variant in the same run")
+    axes.set_xlabel("times as fast as the fastest peer in the same run")
     axes.set_title(title, fontsize=7)
     axes.tick_params(axis="y", labelsize=7)
+    axes.margins(y=0.005)
     figure.tight_layout()
     figure.savefig(target, metadata={"Date": None})
 
