@@ -2,8 +2,7 @@
 // sum while it writes the row, so that memory is read and written at the same time.
 //
 //   template <class T>
-//   struct SoftmaxBackward {                                    // one per kernel; `r` and `c` are row and
-//   column
+//   struct SoftmaxBackward {  // one per kernel, for row r and column c
 //     void add(std::int64_t r, std::size_t c, auto step, RowSum& sum) const;  // the first pass
 //     void settle(std::int64_t r, float sum);                                 // between them
 //     void write(std::int64_t r, std::size_t c, auto step) const;             // the second

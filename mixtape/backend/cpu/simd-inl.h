@@ -383,10 +383,12 @@ HWY_INLINE Floats silu_slope(Floats x, Sigmoids s) {
 HWY_AFTER_NAMESPACE();
 
 // Instantiates template <class T> void name(const HostCall&) for the value dtypes that the CPU computes with.
+// NOLINTBEGIN(bugprone-macro-parentheses): a template's name takes none
 #define MIXTAPE_SIMD_KERNEL(name)                                               \
   [[maybe_unused]] void name##_f32(const HostCall& call) { name<float>(call); } \
   [[maybe_unused]] void name##_bf16(const HostCall& call) { name<bf16>(call); } \
   [[maybe_unused]] void name##_f16(const HostCall& call) { name<f16>(call); }
+// NOLINTEND(bugprone-macro-parentheses)
 #endif  // include guard per target
 
 #ifndef MIXTAPE_REGISTER_SIMD_KERNEL

@@ -56,6 +56,14 @@ struct Machine {
 };
 
 Machine* machine = nullptr;
+
+struct Running {
+  explicit Running(Machine& launch) { machine = &launch; }
+  ~Running() { machine = nullptr; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+};
+
 std::int32_t launches = 0;
 
 std::string triple(const std::array<int, 3>& v) { return str("(", v[0], ",", v[1], ",", v[2], ")"); }
@@ -328,8 +336,7 @@ void run_kernel(const std::string& name, const LaunchShape& shape, std::span<con
          found->second.max_threads, " in two dimensions");
   }
   Machine state;
-  machine = &state;
-  const std::unique_ptr<Machine, void (*)(Machine*)> reset(&state, [](Machine*) { machine = nullptr; });
+  const Running running(state);
   // Kept: making them costs more than most launches.
   static thread_local context::pooled_fixedsize_stack stacks(kStackBytes);
   state.kernel = name;
