@@ -15,6 +15,7 @@
 #define MIXTAPE_BACKEND_CPU_ROWS_INL_H_
 #endif
 
+#include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/backend/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -85,6 +86,17 @@ HWY_INLINE void for_each_row(std::int64_t begin, std::int64_t end, std::size_t c
     write_row(kernel, r, cols, streams);
     if (r + 1 < end) sum = sum_row(kernel, r + 1, cols, streams);
   }
+}
+
+// All rows of a kernel that has its own `cols`, on all threads.
+template <class Kernel>
+void rows_of(std::int64_t begin, std::int64_t end, bool streams, const Kernel& kernel) {
+  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), streams, kernel);
+}
+template <class Kernel>
+void parallel_rows(std::int64_t rows, bool streams, const Kernel& kernel) {
+  cpu::parallel_for(rows, cpu::neighbour_grain(rows, kernel.cols),
+                    [&](std::int64_t begin, std::int64_t end) { rows_of(begin, end, streams, kernel); });
 }
 
 }  // namespace mixtape::HWY_NAMESPACE

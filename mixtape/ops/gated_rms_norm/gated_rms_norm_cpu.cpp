@@ -37,12 +37,6 @@ struct GatedRmsNormForward {
   }
 };
 
-template <class T, class W>
-void forward_rows(std::int64_t begin, std::int64_t end, bool is_large,
-                  const GatedRmsNormForward<T, W>& kernel) {
-  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), is_large, kernel);
-}
-
 template <class T, class W = T>
 void gated_rms_norm_forward(const HostCall& call) {
   const RmsNormParams& p = call.params<GatedRmsNormParams>().norm;
@@ -52,9 +46,7 @@ void gated_rms_norm_forward(const HostCall& call) {
   float* rstd = call.write<float>(1);
   const bool is_large = streams(y, p.rows, p.cols);
   const GatedRmsNormForward<T, W> kernel{x, z, w, y, rstd, p.cols, p.eps};
-  cpu::parallel_for(p.rows, cpu::neighbour_grain(p.rows, p.cols), [&](std::int64_t begin, std::int64_t end) {
-    forward_rows(begin, end, is_large, kernel);
-  });
+  parallel_rows(p.rows, is_large, kernel);
 }
 MIXTAPE_SIMD_KERNEL(gated_rms_norm_forward)
 [[maybe_unused]] void gated_rms_norm_forward_bf16_w_f32(const HostCall& call) {

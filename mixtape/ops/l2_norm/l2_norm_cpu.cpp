@@ -32,11 +32,6 @@ struct L2NormForward {
 };
 
 template <class T>
-void l2_norm_rows(std::int64_t begin, std::int64_t end, bool is_large, const L2NormForward<T>& kernel) {
-  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), is_large, kernel);
-}
-
-template <class T>
 void l2_norm_forward(const HostCall& call) {
   const auto& p = call.params<L2NormParams>();
   const T* x = call.read<T>(0);
@@ -44,9 +39,7 @@ void l2_norm_forward(const HostCall& call) {
   float* q = call.write<float>(1);
   const bool is_large = streams(y, p.rows, p.cols);
   const L2NormForward<T> kernel{x, y, q, p.cols, p.eps};
-  cpu::parallel_for(p.rows, cpu::neighbour_grain(p.rows, p.cols), [&](std::int64_t begin, std::int64_t end) {
-    l2_norm_rows(begin, end, is_large, kernel);
-  });
+  parallel_rows(p.rows, is_large, kernel);
 }
 MIXTAPE_SIMD_KERNEL(l2_norm_forward)
 
@@ -76,12 +69,6 @@ struct L2NormBackward {
 };
 
 template <class T>
-void l2_norm_backward_rows(std::int64_t begin, std::int64_t end, bool is_large,
-                           const L2NormBackward<T>& kernel) {
-  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), is_large, kernel);
-}
-
-template <class T>
 void l2_norm_backward(const HostCall& call) {
   const auto& p = call.params<L2NormParams>();
   const T* x = call.read<T>(0);
@@ -90,9 +77,7 @@ void l2_norm_backward(const HostCall& call) {
   T* dx = call.write<T>(0);
   const bool accumulate = p.accumulate != 0, is_large = !accumulate && streams(dx, p.rows, p.cols);
   const L2NormBackward<T> kernel{x, q, dy, dx, p.cols, accumulate};
-  cpu::parallel_for(p.rows, cpu::neighbour_grain(p.rows, p.cols), [&](std::int64_t begin, std::int64_t end) {
-    l2_norm_backward_rows(begin, end, is_large, kernel);
-  });
+  parallel_rows(p.rows, is_large, kernel);
 }
 MIXTAPE_SIMD_KERNEL(l2_norm_backward)
 

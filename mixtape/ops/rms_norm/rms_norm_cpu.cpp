@@ -35,11 +35,6 @@ struct RmsNormForward {
   }
 };
 
-template <class T, class W>
-void rms_norm_rows(std::int64_t begin, std::int64_t end, bool is_large, const RmsNormForward<T, W>& kernel) {
-  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), is_large, kernel);
-}
-
 template <class T, class W = T>
 void rms_norm_forward(const HostCall& call) {
   const auto& p = call.params<RmsNormParams>();
@@ -49,9 +44,7 @@ void rms_norm_forward(const HostCall& call) {
   float* rstd = call.write<float>(1);
   const bool is_large = streams(y, p.rows, p.cols);
   const RmsNormForward<T, W> kernel{x, w, y, rstd, p.cols, p.eps};
-  cpu::parallel_for(p.rows, cpu::neighbour_grain(p.rows, p.cols), [&](std::int64_t begin, std::int64_t end) {
-    rms_norm_rows(begin, end, is_large, kernel);
-  });
+  parallel_rows(p.rows, is_large, kernel);
 }
 MIXTAPE_SIMD_KERNEL(rms_norm_forward)
 [[maybe_unused]] void rms_norm_forward_bf16_w_f32(const HostCall& call) {
@@ -97,10 +90,7 @@ void rms_norm_backward_rows(std::int64_t begin, std::int64_t end, bool is_large,
                             const RmsNormBackward<kAddsWeight, T, W>& kernel) {
   const auto cols = static_cast<std::size_t>(kernel.cols);
   if (kernel.dx != nullptr) return for_each_row(begin, end, cols, is_large, kernel);
-  for (std::int64_t r = begin; r < end; ++r) {
-    RowSum unused;
-    for_each_step(cols, false, [&](std::size_t c, auto step) HWY_ATTR { kernel.add(r, c, step, unused); });
-  }
+  for (std::int64_t r = begin; r < end; ++r) sum_row(kernel, r, cols, false);
 }
 
 // Writes dx, and per block of rows a partial dw. dx may overwrite dy: a row of it comes after the row's sums.

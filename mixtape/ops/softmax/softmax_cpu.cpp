@@ -112,12 +112,6 @@ struct SoftmaxBackward {
 };
 
 template <class T>
-void softmax_backward_rows(std::int64_t begin, std::int64_t end, bool is_large,
-                           const SoftmaxBackward<T>& kernel) {
-  for_each_row(begin, end, static_cast<std::size_t>(kernel.cols), is_large, kernel);
-}
-
-template <class T>
 void softmax_backward(const HostCall& call) {
   const auto& p = call.params<SoftmaxParams>();
   const T* y = call.read<T>(0);
@@ -125,9 +119,7 @@ void softmax_backward(const HostCall& call) {
   T* dx = call.write<T>(0);
   const bool accumulate = p.accumulate != 0, is_large = !accumulate && streams(dx, p.rows, p.cols);
   const SoftmaxBackward<T> kernel{y, dy, dx, p.cols, accumulate};
-  cpu::parallel_for(p.rows, cpu::neighbour_grain(p.rows, p.cols), [&](std::int64_t begin, std::int64_t end) {
-    softmax_backward_rows(begin, end, is_large, kernel);
-  });
+  parallel_rows(p.rows, is_large, kernel);
 }
 MIXTAPE_SIMD_KERNEL(softmax_backward)
 
