@@ -16,35 +16,30 @@ Every op sums in f32 and rounds its outputs once. Every op gives the same bits o
 
 END
 
-# contract HEADER: the comment at its top as a section; formulas are the indented lines before "Shapes:".
+# contract HEADER: the comment at its top as a section. Formulas are the indented lines before "Shapes:"; from there on
+# a line that isn't indented begins an item, whose marker becomes bold.
 contract() {
   awk -v title="$(basename "$1" .h)" '
-    function flush_formula() { if (formula != "") printf "```\n%s```\n\n", formula; formula = "" }
+    function escaped(text) { gsub(/[*_<|]/, "\\\\&", text); return text }
     /^#pragma once/ { exit }
     { sub(/^\/\/ ?/, "") }
-    /Shapes:/ { shapes = 1 }
-    !shapes && /^  / { formula = formula substr($0, 3) "\n"; next }
-    !shapes { head = head (head == "" ? "" : " ") $0; next }
-    { sub(/^ +/, ""); text = text (text == "" ? "" : " ") $0 }
+    /^Shapes:/ { in_items = 1 }
+    !in_items && /^  / { formula = formula substr($0, 3) "\n"; next }
+    !in_items { head = head (head == "" ? "" : " ") $0; next }
+    /^  / { sub(/^ +/, " "); items = items escaped($0); next }
+    match($0, /^(Shapes|Saved for backward|Deterministic|Edges|Cost|Accuracy|Errors)/) {
+      items = items "\n- **" substr($0, 1, RLENGTH) "**" escaped(substr($0, RLENGTH + 1))
+      next
+    }
+    { items = items "\n- " escaped($0) }
     END {
-      gsub(/[*_<|]/, "\\\\&", head)
-      gsub(/[*_<|]/, "\\\\&", text)
-      printf "## %s\n\n%s\n\n", title, head
-      flush_formula()
-      text = " " text
-      gsub(/ (Shapes|Saved for backward|Deterministic|Edges|Accuracy|Errors)[:., ;]/, "\n-&", text)
-      gsub(/\n- Shapes:/, "\n- **Shapes**:", text)
-      gsub(/\n- Saved for backward:/, "\n- **Saved for backward**:", text)
-      gsub(/\n- Deterministic/, "\n- **Deterministic**", text)
-      gsub(/\n- Edges:/, "\n- **Edges**:", text)
-      gsub(/\n- Accuracy/, "\n- **Accuracy**", text)
-      gsub(/\n- Errors:/, "\n- **Errors**:", text)
-      sub(/^\n/, "", text)
-      print text "\n"
+      printf "## %s\n\n%s\n\n", title, escaped(head)
+      if (formula != "") printf "```\n%s```\n\n", formula
+      print substr(items, 2) "\n"
     }' "$1"
 }
 
-for header in $(grep -lE '^// .*Accuracy|^// Accuracy' mixtape/ops/*/*.h | grep -Ev '_(params|oracle|gpu|cpu)\.h$' | sort); do
+for header in $(grep -l "^// Errors:" mixtape/ops/*/*.h | sort); do
   contract "$header"
 done
 

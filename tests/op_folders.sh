@@ -16,11 +16,18 @@ for folder in */; do
     echo "ops.cmake names $op $(grep -Ec "^mixtape_op\($op[ )]" ops.cmake) times, expected once"
     failed=1
   fi
-  contract=$(sed '/#pragma once/,$d; s|^// *||' "$op/$op.h" | tr '\n' ' ')
   grep -q "\"mixtape/ops/$op/$op.h\"" ../mixtape.h || { echo "mixtape/mixtape.h lacks $op"; failed=1; }
   grep -q "{\"$op[_\"]" ../../tests/argument_rows.cpp || { echo "tests/argument_rows.cpp lacks $op"; failed=1; }
-  for word in "Shapes:" "Saved for backward:" "Deterministic" "Accuracy" "Errors:"; do
-    grep -q "$word" <<<"$contract" || { echo "$op.h: the contract lacks '$word'"; failed=1; }
+  # Each marker begins a line of the contract; what continues it is indented.
+  for header in "$op/$op.h" $(grep -lE '^// Errors:' "$op"/*.h | grep -v "^$op/$op.h$" || true); do
+    contract=$(sed '/#pragma once/,$d' "$header")
+    for marker in "Shapes:" "Saved for backward:" "Deterministic" "Accuracy" "Errors:"; do
+      grep -q "^// $marker" <<<"$contract" || { echo "$header: no line begins with '// $marker'"; failed=1; }
+    done
+    if grep -E '[^/ ] +(Saved for backward:|Deterministic[.:]|Accuracy[:,]|Errors:)' <<<"$contract"; then
+      echo "$header: a marker stands within a line of the contract"
+      failed=1
+    fi
   done
   checked=$(cat /dev/null "$op"/*_check.cpp 2>/dev/null | sed -n 's/^MIXTAPE_OP_CHECKS(\([a-z0-9_]*\),.*/\1/p' || true)
   [ -n "$checked" ] || { echo "mixtape/ops/$op registers no checks"; failed=1; }

@@ -1,6 +1,7 @@
 // Trains a model's parameters on batches of token rows: the one loop behind DWQ calibration and pre-training.
-//   DWQ: scales and biases of a quantized student, loss = mean over positions of KL(teacher || student),
-//   codes fixed pre-training: every tensor, loss = mean over positions of -log p(next token)
+//   DWQ           scales and biases of a quantized student, codes fixed;
+//                 loss = mean over positions of KL(teacher || student)
+//   pre-training  every tensor; loss = mean over positions of -log p(next token)
 // Adam on f32 masters, warm-up and cosine decay; the state with the best validation loss is kept.
 #pragma once
 

@@ -1,18 +1,20 @@
 // Words for clusters, in kernels of *_cuda.cu: 1 to 8 blocks that run at the same time and write into each
 // other's shared memory. On the simulator a cluster is one block.
 //
-//   MIXTAPE_CLUSTER_KERNEL(name, size, threads, blocks, ...)   as MIXTAPE_KERNEL, `size` blocks in a row of
-//   the
-//       grid form a cluster, `blocks` blocks share a multiprocessor
+//   MIXTAPE_CLUSTER_KERNEL(name, size, threads, blocks, ...)
+//                               as MIXTAPE_KERNEL; `size` blocks in a row of the grid form a cluster,
+//                               `blocks` blocks share a multiprocessor
 //   cluster_store(p, rank, v)   to where p points, in the shared memory of the cluster's block `rank`
-//   cluster_arrive, cluster_wait   a barrier of the cluster in two halves, of all its threads: what was
-//   stored
-//       before one's arrival is seen after the other's wait. One of them before the first cluster_store, so
-//       that every block has begun, one after the last
-//   copy_pack_async(to, from)   16 bytes to shared memory; wait_packs(): this thread's have arrived
-//   load_pack_or<N>(p, is_there, other)   a pack of 16 bytes, or copies of `other`
-//   hide(pack)                  what was made of the pack, and of memory, is made again: it takes no
-//   registers
+//   cluster_arrive, cluster_wait
+//                               a barrier of the cluster in two halves, of all its threads: what was stored
+//                               before one's arrival is seen after the other's wait. One of them before the
+//                               first cluster_store, so that every block has begun, one after the last
+//   copy_pack_async(to, from)   16 bytes to shared memory
+//   wait_packs()                this thread's copies have arrived
+//   load_pack_or<N>(p, is_there, other)
+//                               a pack of 16 bytes, or copies of `other`
+//   hide(pack)                  what was made of the pack, and of memory, is made again: no register
+//                               holds it meanwhile
 #pragma once
 
 #include "mixtape/backend/gpu/kernel_language.h"

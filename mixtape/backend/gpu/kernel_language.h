@@ -15,8 +15,7 @@
 //   MIXTAPE_UNROLL, MIXTAPE_ROLLED   before a loop
 //   f32, bf16, f16          value types; to_f32(v), from_f32<T>(v): all arithmetic is in f32
 //   Pack<T, N>              N values that are moved at once; load_pack<N>(p), store_pack(p, pack): p aligned
-//   to
-//                           N values; is_aligned(p, bytes)
+//                           to N values; is_aligned(p, bytes)
 //   thread_x/y, block_x/y/z, threads_x/y (per block), blocks_x/y (per grid), flat_thread, block_threads
 //   global_thread           block_x * threads_x + thread_x, 64 bits
 //   lane, warp              within the group of kLanes = 32 threads that run together: by flat_thread
@@ -24,9 +23,8 @@
 //                           fills the warps, or one row per block
 //   barrier                 every thread of the block; orders shared and device memory within the block
 //   lane_barrier            the same for the 32 threads of a warp
-//   lane_sum, lane_max (NaN wins), lane_shuffle(v, from), lane_xor(v, mask), lane_ballot(bool): every thread
-//   of
-//                           the warp takes part; lane_max_u32(v)
+//   lane_sum, lane_max (NaN wins), lane_max_u32, lane_shuffle(v, from), lane_xor(v, mask), lane_ballot(bool)
+//                           every thread of the warp takes part
 //   atomic_add (u32), atomic_min (u64)
 //   reciprocal_f32(v)       1/v within one unit, for 2^-100 < |v| < 2^100
 //   exp_fast(v)             e^v within 2 units + |v| * 2^-24, 0 where that is below 2^-126

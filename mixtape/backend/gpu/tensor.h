@@ -1,16 +1,18 @@
 // Words for matrix units, in kernels of *_cuda.cu: products of 16x16 by 16x8 tiles of bf16 or f16, T below,
 // copies to shared memory that run on their own.
 //
-//   load_matrices(r, tile, at), load_matrices_transposed(r, tile, at)   four 8x8 tiles of T: lane l gives
-//   row
-//       l % 8 of tile l / 8; r[i] gets of tile i: lane l the elements (l / 4, 2 (l % 4)) and the next of the
-//       row, or of the transposed tile
-//   multiply_add<T>(c, a, b0, b1)   c[16,8] += a[16,16] b[16,8]; with g = l / 4, q = l % 4 lane l holds
-//       a: rows g, g+8, g, g+8, columns 2q, 2q+1 of the left, left, right, right half
-//       b: column g, rows 2q, 2q+1 of the upper and the lower half     c: rows g, g, g+8, g+8, columns 2q,
-//       2q+1
-//   copy_async(tile, at, from, is_valid)   8 values to tile[at ...], or 8 zeros; both aligned to 16 bytes
-//   commit_copies, wait_copies<n>    the copies so far form a group; all but the last n groups have arrived
+//   load_matrices(r, tile, at), load_matrices_transposed(r, tile, at)
+//               four 8x8 tiles of T: lane l gives row l % 8 of tile l / 8; r[i] gets of tile i: lane l the
+//               elements (l / 4, 2 (l % 4)) and the next of the row, or of the transposed tile
+//   multiply_add<T>(c, a, b0, b1)
+//               c[16,8] += a[16,16] b[16,8]; with g = l / 4, q = l % 4 lane l holds
+//                 a: rows g, g+8, g, g+8, columns 2q, 2q+1 of the left, left, right, right half
+//                 b: column g, rows 2q, 2q+1 of the upper and the lower half
+//                 c: rows g, g, g+8, g+8, columns 2q, 2q+1
+//   copy_async(tile, at, from, is_valid)
+//               8 values to tile[at ...], or 8 zeros; both aligned to 16 bytes
+//   commit_copies, wait_copies<n>
+//               the copies so far form a group; all but the last n groups have arrived
 //   pack_pair<T>(low, high), exp2_fast(x)
 //   hidden(i)   i, which the compiler knows nothing about: what follows from it is not kept over a loop
 #pragma once

@@ -6,9 +6,9 @@
 // Saved for backward: nothing, there is no backward.
 // Deterministic. A NaN in g goes to p, m and v.
 // Accuracy of one step: v 3 units; m 2 units of its larger term; p 3 units, and 12 units of f32 of the step
-// it would take with the larger term of m alone.
+//   it would take with the larger term of m alone.
 // Errors: invalid_argument for dtypes, shapes or devices that disagree, buffers that share memory, options
-// out of range.
+//   out of range.
 #pragma once
 
 #include <vector>

@@ -2,20 +2,25 @@
 //   s[i,j] = scale * q[i].k[j]        p = softmax over the keys j that query i sees
 //   y[i] = sum_j p[i,j] v[j]          ds = p * (dy.v - dy.y)
 //   dq = scale * ds k                 dk = scale * ds^T q                 dv = p^T dy
-// Shapes: q, y [B,Sq,Hq,D]; k, v [B,Sk,Hkv,D]; query head h uses head h / (Hq/Hkv) of k and v; dk and dv sum
-// over the query heads of a group. Sq <= Sk: the queries are the last Sq of the Sk positions. D even, 8 to
-// 256. f32, bf16, f16; scores, weights and sums in f32, outputs rounded once. No more than a block of scores
-// is kept. Query position p sees keys j <= p if causal, j > p - sliding_window if there is a window, j <
-// lengths[b] if given. A query that sees no key gives y = 0 and zero gradients. NaN stays NaN; what is not
-// finite in one row may also reach other rows of its sequence, even masked ones. Saved for backward: q, k, v,
-// y, lse f32 [B,Hq,Sq] (log of the sum of exp(s); -inf where no key is seen). Deterministic: same bits for
-// any thread count. Accuracy, with A the largest scale * sum_d |q_d k_d| and u = 2^-24: y errs by 1 unit +
-// (2DA + Sk + 8)u max|v|. Gradients: 1 unit + max(|q|,|k|) * scale * (unit/2 * max_i sum_d |dy y| + (4DA + Sk
-// + 8)u max_i sum_d |dy| max|v|), times the largest column sum of p for dk, and (4DA + Sk + 8)u * max|dy| *
-// that column sum for dv. Matrix units of a card take weights in the 16 bits of q:
-// (unit/2 + Sk u) max|v| more for y; in bf16 (4DA + Sk + 8)u grows by unit for dq and dk, by unit/2 for dv.
+// Shapes: q, y, dq [B,Sq,Hq,D]; k, v, dk, dv [B,Sk,Hkv,D]; lengths i32 [B]. D even, 8 to 256; f32, bf16, f16.
+//   Sq <= Sk: the queries are the last Sq of the Sk positions.
+//   Query head h uses head h / (Hq/Hkv) of k and v; dk and dv sum over the query heads of a group.
+// Query position p sees keys j <= p if causal, j > p - sliding_window if there is a window, and
+//   j < lengths[b] if given. A query that sees no key gives y = 0 and zero gradients.
+// Scores, weights and sums in f32, outputs rounded once. No more than a block of scores is kept.
+// Saved for backward: q, k, v, y, lse f32 [B,Hq,Sq] (log of the sum of exp(s); -inf where no key is seen).
+// Deterministic: same bits for any thread count.
+// Edges: NaN stays NaN; what is not finite in one row may also reach other rows of its sequence, even masked
+//   ones.
+// Accuracy, with A the largest scale * sum_d |q_d k_d|, m = max(|q|,|k|), e = (4DA + Sk + 8)u, u = 2^-24:
+//   y   1 unit + (2DA + Sk + 8)u max|v|;
+//   dq  1 unit + m * scale * (unit/2 * max_i sum_d |dy y| + e * max_i sum_d |dy| max|v|);
+//   dk  1 unit + m * scale * (the same) * the largest column sum of p;
+//   dv  1 unit + e * max|dy| * that column sum.
+//   Matrix units of a card take weights in the 16 bits of q: (unit/2 + Sk u) max|v| more for y; in bf16 e
+//   grows by unit for dq and dk, by unit/2 for dv.
 // Errors: invalid_argument for dtypes, shapes or devices that disagree, an empty dimension, a window without
-// causal; index_out_of_range at wait for a length outside [0, Sk], whose sequence counts as length 0.
+//   causal; index_out_of_range at wait for a length outside [0, Sk], whose sequence counts as length 0.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

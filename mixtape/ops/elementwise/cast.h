@@ -1,7 +1,9 @@
 // Conversion between value dtypes.
 //   y = x rounded to nearest even; every NaN becomes a quiet NaN of the same sign        dx = dy cast back
-// Shapes: x, y, dy, dx equal, rank 1 or more. f32, bf16, f16, any to any. Exact apart from the one rounding.
-// Saved for backward: nothing. Deterministic.
+// Shapes: x, y, dy, dx equal, rank 1 or more. f32, bf16, f16, any to any.
+// Saved for backward: nothing.
+// Deterministic.
+// Accuracy: exact apart from the one rounding.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
 #pragma once
 

@@ -11,19 +11,19 @@
 //   silu     y = x s(x)                                dx = dy * s(x) * (1 + x s(-x))
 //   softcap  y = c tanh(x/c)                           dx = dy * (1 - (y/c)^2)
 //   add, sub, mul, div of a and b                      mul: da = dy*b;  div: da = dy/b, db = -dy/b * a/b
-// Shapes: unary x, y, dy, dx equal, rank 1 or more. Binary: a and b equal, or one is a suffix of the other
-// and repeats over its leading dimensions; y has the larger shape, and the gradient of the smaller one sums
-// over those dimensions. f32, bf16, f16; computed in f32, outputs rounded once.
+// Shapes: unary x, y, dy, dx equal, rank 1 or more. f32, bf16, f16; computed in f32, outputs rounded once.
+//   Binary: a and b equal, or one is a suffix of the other and repeats over its leading dimensions; y has the
+//   larger shape, and the gradient of the smaller one sums over those dimensions.
 // Saved for backward: y of exp, sqrt, rsqrt, sigmoid, tanh, softcap; x of log, gelu, silu; nothing of scale,
-// add and sub; a and b of mul and div.
+//   add and sub; a and b of mul and div.
 // Deterministic: a broadcast sum adds blocks of 64 rows in order, then the blocks.
 // Edges: NaN goes through. log of 0 is -inf, of less NaN; the slope of sqrt at 0 is inf; silu and gelu are 0
-// with gradient 0 at -inf, +inf with gradient 1 at +inf.
+//   with gradient 0 at -inf, +inf with gradient 1 at +inf.
 // Accuracy of y, in units of f32, in 16 bits half a unit more: scale, sqrt, add, sub, mul, div 0.5; rsqrt 1;
-// exp 2 (on the CPU 1.01); log 2; sigmoid 2.1; silu 3 (+ |x| 2^-149); tanh, softcap 4; gelu 4 + 8|u|.
-// Gradients, in units of theirs: 4 (gelu 4 + 8|u|), + 2 epsilon |dy| where 1 - y or 1 - y^2 cancels; a
-// broadcast sum of n rows adds (64 + n/64) 2^-24 of the sum of the terms' magnitudes. Errors:
-// invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
+//   exp 2 (on the CPU 1.01); log 2; sigmoid 2.1; silu 3 (+ |x| 2^-149); tanh, softcap 4; gelu 4 + 8|u|.
+//   Gradients, in units of theirs: 4 (gelu 4 + 8|u|), + 2 epsilon |dy| where 1 - y or 1 - y^2 cancels; a
+//   broadcast sum of n rows adds (64 + n/64) 2^-24 of the sum of the terms' magnitudes.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

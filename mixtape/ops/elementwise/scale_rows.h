@@ -1,7 +1,8 @@
 // One factor per row.
 //   y[r,c] = x[r,c] * s[r]        dx[r,c] = dy[r,c] * s[r]        ds[r] = sum_c dy[r,c] * x[r,c]
 // Shapes: x, y, dy, dx [rows..., cols]; s, ds [rows...]. f32, bf16, f16; sums in f32, outputs rounded once.
-// Saved for backward: x for ds, s for dx. Deterministic. NaN goes through.
+// Saved for backward: x for ds, s for dx.
+// Deterministic. NaN goes through.
 // Accuracy: y and dx 0.5 units; ds 0.5 units + (4 + cols/32) 2^-24 of the sum of the terms' magnitudes.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
 #pragma once

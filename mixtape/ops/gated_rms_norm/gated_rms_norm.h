@@ -4,15 +4,15 @@
 //   g = dy * silu(z)        dx[r,c] = rstd * (g*w - x * rstd^2/cols * sum_c g*w*x)
 //   dw[c] = sum_r g[r,c] * x[r,c] * rstd[r]        dz[r,c] = dy * n * s(z) (1 + z s(-z))
 // Shapes: x, z, y, dy, dx, dz [..., cols], w, dw [cols], rstd f32 [rows]. f32, bf16, f16; w of x's dtype or
-// f32. Sums in f32, outputs rounded once. A row of zeros gives 0, with the gradients g*w/sqrt(eps) and 0.
-// silu(-inf) is 0 with gradient 0.
-// Saved for backward: x, z, w and rstd. n is rebuilt from x, so a weight of 0 does no harm. Deterministic: dw
-// adds blocks of rows whose size follows from the shape, then the blocks in order.
+//   f32. Sums in f32, outputs rounded once.
+// Saved for backward: x, z, w and rstd. n is rebuilt from x, so a weight of 0 does no harm.
+// Deterministic: dw adds blocks of rows whose size follows from the shape, then the blocks in order.
+// Edges: a row of zeros gives 0, with the gradients g*w/sqrt(eps) and 0. silu(-inf) is 0 with gradient 0.
 // Accuracy (u = 2^-24): forward 1 unit + (12 + cols/32) u; backward 1 unit of the result
 //   + (16 + cols/16) u * rstd * (|g*w| + |x| rstd * mean |g*w*x| rstd) for dx,
 //   + (12 + rows/64 + max(rows/64, 32)) u * rstd * sum_r |g*x| for dw, + (16 + cols/32) u |dy*n| for dz.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, or an eps
-// that is not a positive number.
+//   that is not a positive number.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

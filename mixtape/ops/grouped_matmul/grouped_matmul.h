@@ -1,12 +1,13 @@
 // Matrix product with one weight per expert, over rows that are sorted by expert.
 //   y[t] = w[e] x[t]        dx[t] = w[e]^T dy[t]        dw[e] = sum_t dy[t] x[t]^T
 //   for the rows offsets[e] <= t < offsets[e+1] of expert e
-// Shapes: x, dx [T,K], w, dw [E,N,K], offsets u32 [E+1], y, dy [T,N]. x and w f32, bf16 or f16, the same; y
-// of that dtype or f32. Products and sums in f32, outputs rounded once. Saved for backward: x, w, offsets.
+// Shapes: x, dx [T,K], w, dw [E,N,K], offsets u32 [E+1], y, dy [T,N]. x and w f32, bf16 or f16, the same;
+//   y of that dtype or f32. Products and sums in f32, outputs rounded once.
+// Saved for backward: x, w, offsets.
 // Deterministic: same bits for any thread count. An expert without rows has a gradient of exactly 0.
 // Accuracy: 1 unit + (length of the sum) * 2^-24 * (sum of the magnitudes of the products).
 // Errors: invalid_argument for dtypes, shapes or devices that disagree, or an empty dimension;
-// index_out_of_range at wait unless offsets begin with 0, never fall and end with T: outputs are 0 then.
+//   index_out_of_range at wait unless offsets begin with 0, never fall and end with T: outputs are 0 then.
 #pragma once
 
 #include <optional>

@@ -1,23 +1,27 @@
-// Kullback-Leibler divergence of a student's next-token distribution from a teacher's, per row.
-// With p = softmax(teacher / T), q = softmax(student / T), K the teacher's k largest entries (ties: lower
-// index), P and Q what p and q put outside K:
+// Kullback-Leibler divergence of a student's next-token distribution from a teacher's, per row. With
+// p = softmax(teacher / T), q = softmax(student / T), K the teacher's k largest entries (ties: lower index),
+// P and Q what p and q put outside K:
 //   full       loss = sum_c p*(log p - log q)                       dstudent = dloss/T * (q - p)
 //   top-k      the same over K alone, p and q renormalised there    dstudent = 0 outside K
 //   top-k + rest bucket, not renormalised
 //              loss = sum_K p*(log p - log q) + P*(log P - log Q)   dstudent = dloss/T * (q - p)       in K
 //                                                                              dloss/T * q*(1 - P/Q) outside
 // Shapes: student, dstudent, teacher [..., vocab], f32, bf16 or f16 each; loss, dloss f32 [rows]; TopKTargets
-// below. The teacher is a constant. T > 0. No T^2 factor: the caller scales.
-// All in log space: p = 0 adds 0, also where q = 0; p > 0 with q = 0 is +inf; P = 0 adds 0. log P is the
-// log-sum-exp of the entries outside K minus that of all. A loss that rounding made negative is 0. A NaN in a
-// row that the form reads makes its loss NaN. A row whose dloss is 0 has gradient 0, whatever its logits.
-// Saved for backward: the inputs, and stats f32 [rows, kKlStats]. No [rows, vocab] temporary. Deterministic.
+//   below. The teacher is a constant. T > 0. No T^2 factor: the caller scales.
+// All in log space: log P is the log-sum-exp of the entries outside K minus that of all. No [rows, vocab]
+//   temporary.
+// Saved for backward: the inputs, and stats f32 [rows, kKlStats].
+// Deterministic.
+// Edges: p = 0 adds 0, also where q = 0; p > 0 with q = 0 is +inf; P = 0 adds 0. A loss that rounding made
+//   negative is 0. A NaN in a row that the form reads makes its loss NaN. A row whose dloss is 0 has gradient
+//   0, whatever its logits.
 // Accuracy, with u = logits/T - max, g the mean of |u_teacher - u_student| under p, m the row's largest |u|:
-// loss 1 unit + (100 + 80 g + 2 m) * 2^-24 absolute; dstudent 2 units + (90 + 4 m) * 2^-24 * |dloss|/T *
-// (p+q); with rest bucket, rest_lse in f32 adds |rest_lse| to both factors. Errors: invalid_argument for
-// dtypes, ranks, shapes, devices or options that disagree, an empty dimension, k > vocab; at wait,
-// invalid_argument for indices that are not strictly ascending and index_out_of_range for one outside the
-// vocabulary, its row being 0.
+//   loss 1 unit + (100 + 80 g + 2 m) * 2^-24 absolute;
+//   dstudent 2 units + (90 + 4 m) * 2^-24 * |dloss|/T * (p+q);
+//   with rest bucket, rest_lse in f32 adds |rest_lse| to both factors.
+// Errors: invalid_argument for dtypes, ranks, shapes, devices or options that disagree, an empty dimension,
+//   k > vocab; at wait, invalid_argument for indices that are not strictly ascending and index_out_of_range
+//   for one outside the vocabulary, its row being 0.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

@@ -6,12 +6,13 @@
 //   reshape    a view                                                dx is a view of dy
 //   repeat     every entry of an axis `times` times in a row         dx sums over the copies
 // Shapes: rank 1 to 8; axes count from the end where negative. A slice of the first axis is a view; all else
-// copies. Any dtype forward; gradients f32, bf16, f16.
-// Saved for backward: nothing. Deterministic.
+//   copies. Any dtype forward; gradients f32, bf16, f16.
+// Saved for backward: nothing.
+// Deterministic.
 // Accuracy: forward is exact; the gradients of an entry repeated n times are summed in f32 in order and
-// rounded once: half a unit + n 2^-24 of the sum of their magnitudes.
+//   rounded once: half a unit + n 2^-24 of the sum of their magnitudes.
 // Errors: invalid_argument for an invalid axis, a range outside its axis, shapes, dtypes or devices that
-// disagree, or an empty dimension.
+//   disagree, or an empty dimension.
 #pragma once
 
 #include <vector>

@@ -9,17 +9,23 @@
 //     dx[t] = sum_j dy[inverse[t*k+j]], in increasing j
 //   moe_combine  y[t] = sum_j weights[t,j] * x[inverse[t*k+j]], in increasing j
 //     dx[inverse[t*k+j]] = weights[t,j] * dy[t]        dweights[t,j] = sum_d x[inverse[t*k+j],d] * dy[t,d]
-// Shapes: logits, dlogits [T,E], f32, bf16 or f16; weights, dweights f32 [T,k], indices u32 [T,k], 1 <= k <=
-// E; order, rows, inverse u32 [T*k], offsets u32 [E+1]; x, dx [T*k,D], y, dy [T,D], f32, bf16 or f16. The
-// ranking is by logits: of probabilities that round to the same number the larger logit comes first. Saved
-// for backward: moe_route logits, indices and weights; moe_dispatch inverse; moe_combine x, weights and
-// inverse. Deterministic. A NaN in a row of logits makes the row's weights NaN. With k = 1 and normalise the
-// weight is 1 and the gradient truly 0. Accuracy (u = 2^-24): weights (8 + 2 |logit - max| + E/16) u
-// relative; dlogits 1 unit + (10 + 2 |logit - max| + E/16 + k) u * p * max |dweights|; y half a unit + k u
-// sum |weights*x|, moe_dispatch's dx likewise; dx 1 unit; dweights (4 + D/32) u sum |x*dy|. Errors:
-// invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, k outside 1 .. E,
-// or 2^32 slots and more; index_out_of_range at wait for an expert of moe_plan outside 0 .. E-1 (its slot
-// then follows those of all experts) and for a place of `inverse` outside x (it counts as a row of 0).
+// Shapes: logits, dlogits [T,E], f32, bf16 or f16; weights, dweights f32 [T,k], indices u32 [T,k],
+//   1 <= k <= E; order, rows, inverse u32 [T*k], offsets u32 [E+1].
+//   moe_dispatch: x, dx [T,D], y, dy [T*k,D]; moe_combine: x, dx [T*k,D], y, dy [T,D]; f32, bf16 or f16.
+// The ranking is by logits: of probabilities that round to the same number the larger logit comes first.
+// Saved for backward: moe_route logits, indices and weights; moe_dispatch inverse; moe_combine x, weights and
+//   inverse.
+// Deterministic.
+// Edges: a NaN in a row of logits makes the row's weights NaN. With k = 1 and normalise the weight is 1 and
+//   the gradient truly 0.
+// Accuracy (u = 2^-24): weights (8 + 2 |logit - max| + E/16) u relative;
+//   dlogits 1 unit + (10 + 2 |logit - max| + E/16 + k) u * p * max |dweights|;
+//   y half a unit + k u sum |weights*x|, moe_dispatch's dx likewise; dx 1 unit;
+//   dweights (4 + D/32) u sum |x*dy|.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, k outside
+//   1 .. E, or 2^32 slots and more; index_out_of_range at wait for an expert of moe_plan outside 0 .. E-1
+//   (its slot then follows those of all experts) and for a place of `inverse` outside x (it counts as a row
+//   of 0).
 #pragma once
 
 #include "mixtape/autograd/tape.h"

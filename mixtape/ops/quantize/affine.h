@@ -18,8 +18,8 @@
 namespace mixtape {
 
 // Which of the reference's two sets of rounding rules applies.
-//   gpu: wmax starts at 0 (a group of negative weights gets the range [wmin, 0]); halves round away from
-//   zero. cpu: wmax is the true maximum; halves round to even.
+//   gpu  wmax starts at 0 (a group of negative weights gets the range [wmin, 0]); halves round away from zero
+//   cpu  wmax is the true maximum; halves round to even
 enum class Rounding : std::uint32_t { gpu = 0, cpu = 1 };
 
 const char* name(Rounding rounding);

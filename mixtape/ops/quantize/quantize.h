@@ -2,13 +2,15 @@
 //   w[r,c] = fma(code[r,c], scales[r,c/g], biases[r,c/g])
 //   dscales[r,j] = sum over c of group j of dw[r,c]*code[r,c]        dbiases[r,j] = sum of dw[r,c]
 // Shapes: w, dw [..., cols], cols a multiple of the group size g; codes u32 [..., cols/32*bits]; scales,
-// biases, dscales, dbiases [..., cols/g]. w f32, bf16 or f16; scales and biases share a dtype of
-// these, independent of w's. Saved for backward: codes.
-// Deterministic. Quantizing has no gradient. Accuracy: quantize is exact to the bit, scales and biases
-// rounded once to their dtype; w is one f32 fma rounded once; gradients 0.51 units + (g/4 + 4) * 2^-24 * sum
-// |dw*code|. Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, bits, group size,
-// an empty dimension; at wait, for the first weight (or wmax - wmin of its group) that is not finite, with
-// row and column, and for a group whose scale or bias overflows the 16-bit dtype.
+//   biases, dscales, dbiases [..., cols/g]. w f32, bf16 or f16; scales and biases share a dtype of these,
+//   independent of w's.
+// Saved for backward: codes.
+// Deterministic. Quantizing has no gradient.
+// Accuracy: quantize is exact to the bit, scales and biases rounded once to their dtype; w is one f32 fma
+//   rounded once; gradients 0.51 units + (g/4 + 4) * 2^-24 * sum |dw*code|.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, bits, group size, an empty
+//   dimension; at wait, for the first weight (or wmax - wmin of its group) that is not finite, with row and
+//   column, and for a group whose scale or bias overflows the 16-bit dtype.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

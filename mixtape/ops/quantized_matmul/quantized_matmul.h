@@ -1,20 +1,24 @@
-// Matrix product with a quantized weight, of one matrix or of one per expert; quantize/affine.h has the
-// codes.
+// Matrix product with a quantized weight, one matrix or one per expert; quantize/affine.h has the codes.
 //   w[n,k] = fma(code[n,k], scales[n,k/g], biases[n,k/g])        y[t] = w x[t]        dx[t] = w^T dy[t]
 //   dw = sum_t dy[t] x[t]^T
 //   dscales[n,j] = sum_{k in group j} dw[n,k] code[n,k]        dbiases[n,j] = sum_{k in group j} dw[n,k]
-// Shapes: x [..,K], y [..,N], codes u32 [N,K/32*bits], scales, biases [N,K/g]. With offsets u32 [E+1]: x
-// [T,K] sorted by expert, y [T,N], codes, scales, biases with a leading E; rows offsets[e] <= t <
-// offsets[e+1] use matrix e. x f32, bf16 or f16; y of that dtype or f32; scales and biases of any of the
-// three, the same.
+// Shapes: x [..,K], y [..,N], codes u32 [N,K/32*bits], scales, biases [N,K/g].
+//   With offsets u32 [E+1]: x [T,K] sorted by expert, y [T,N], codes, scales, biases with a leading E; rows
+//   offsets[e] <= t < offsets[e+1] use matrix e.
+//   x f32, bf16 or f16; y of that dtype or f32; scales and biases of any of the three, the same.
 // The weight is decoded in blocks, on GPUs per call for experts; dw exists in the same portions only.
-// Products and sums in f32, outputs rounded once. Saved for backward: x, codes, scales, biases, offsets.
-// Deterministic: same bits for any thread count. An expert without rows has gradients of exactly 0. Accuracy,
-// with u = 2^-24: y 1 unit + (K+2)u sum|x w|; dx 1 unit + (N+2)u sum|dy w|; dscales 1 unit + (T+g+4)u sum|dy
-// x code|, dbiases 1 unit + (T+g+4)u sum|dy x|. On a GPU, where a 16-bit x meets the weight in its dtype,
-// unit/2 sum|x w| and unit/2 sum|dy w| more; in f16 a weight past 65504 is infinite there. Errors:
-// invalid_argument for dtypes, shapes or devices that disagree, bits, group size, an empty dimension;
-// index_out_of_range at wait unless offsets begin with 0, never fall and end with T: outputs are 0 then.
+// Products and sums in f32, outputs rounded once.
+// Saved for backward: x, codes, scales, biases, offsets.
+// Deterministic: same bits for any thread count. An expert without rows has gradients of exactly 0.
+// Accuracy, with u = 2^-24:
+//   y        1 unit + (K+2)u sum|x w|;
+//   dx       1 unit + (N+2)u sum|dy w|;
+//   dscales  1 unit + (T+g+4)u sum|dy x code|;
+//   dbiases  1 unit + (T+g+4)u sum|dy x|.
+//   On a GPU, where a 16-bit x meets the weight in its dtype, unit/2 sum|x w| and unit/2 sum|dy w| more; in
+//   f16 a weight past 65504 is infinite there.
+// Errors: invalid_argument for dtypes, shapes or devices that disagree, bits, group size, an empty dimension;
+//   index_out_of_range at wait unless offsets begin with 0, never fall and end with T: outputs are 0 then.
 #pragma once
 
 #include <optional>

@@ -5,15 +5,15 @@
 //             just as probable as the last of them.
 // A NaN stands above every number: a row that has one gives its place.
 // Shapes: x, logits [..., cols], f32, bf16, f16; indices u32 [...], [1] for rank 1. argmax: cols below 2^32;
-// sample: at most 2^23.
+//   sample: at most 2^23.
 // The draw depends on seed, row and step alone: random_bits(seed, (row << 32) + step) of core/random.h, as a
-// fraction of the sum of the weights, which are counted in the order of columns.
+//   fraction of the sum of the weights, which are counted in the order of columns.
 // Saved for backward: nothing, there is no gradient.
 // Deterministic: weights are integers, so that every device gives the same indices.
 // Accuracy: argmax exact. A weight errs by 1.1e-7 + |x - max|/temperature * 2^-23 relative, and by 2^-40 of
-// the largest; less probable entries are never drawn.
+//   the largest; less probable entries are never drawn.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, too many
-// columns, or options out of range.
+//   columns, or options out of range.
 #pragma once
 
 #include "mixtape/runtime/command_encoder.h"

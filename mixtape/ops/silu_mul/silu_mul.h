@@ -2,11 +2,12 @@
 //   y = gate s(gate) up,  s(x) = 1 / (1 + e^-x)
 //   dgate = dy up s(gate) (1 + gate s(-gate))        dup = dy gate s(gate)
 // Shapes: gate, up, y, dy, dgate, dup equal, rank 1 or more. f32, bf16, f16; computed in f32, rounded once.
-// Saved for backward: gate and up. Deterministic; both gradients come from one pass.
+// Saved for backward: gate and up.
+// Deterministic; both gradients come from one pass.
 // Edges: NaN goes through; silu(-inf) is 0 with gradient 0, silu(+inf) is +inf with gradient 1.
 // Accuracy: y 4 units of f32, half a unit more in 16 bits; dup 4 units; dgate 5 units + 2^-21 |dy up| (where
-// 1 + gate s(-gate) cancels). Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or
-// an empty dimension.
+//   1 + gate s(-gate) cancels).
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

@@ -1,13 +1,14 @@
 // Picks k elements of every row; the backward pass adds them back where they came from.
 //   y[r,j] = x[r, index[r,j]]        dx[r, index[r,j]] += dy[r,j], in increasing j; 0 elsewhere
 // Shapes: x, dx [..., cols]; index, y, dy [..., k] with the same leading dimensions, k <= cols. x f32, bf16,
-// f16; index u32 or i32. An index may repeat within a row: its gradients are summed in f32 and rounded once.
-// Saved for backward: index. No gradient reaches index. Deterministic. Forward is exact.
-// Accuracy: the gradient 0.5 units + k 2^-24 of the sum of the terms' magnitudes.
-// An index outside [0, cols) gives y = 0, its gradient is dropped, and wait throws index_out_of_range naming
-// the lowest position in index and the value.
+//   f16; index u32 or i32.
+// An index may repeat within a row: its gradients are summed in f32 and rounded once.
+// Saved for backward: index, which carries no gradient.
+// Deterministic.
+// Accuracy: forward is exact; the gradient 0.5 units + k 2^-24 of the sum of the terms' magnitudes.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, k > cols, or an empty
-// dimension.
+//   dimension; index_out_of_range at wait, naming the lowest position in index and the value, for an index
+//   outside [0, cols): its y is 0, its gradient is dropped.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

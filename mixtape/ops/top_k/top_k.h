@@ -3,10 +3,12 @@
 //   dx[r, indices[r,j]] = dvalues[r,j], every other element 0
 // A NaN stands above every number, -0 equals +0; a row's k indices are distinct.
 // Shapes: x, dx [..., cols], f32, bf16 or f16, cols below 2^32; values, dvalues [..., k] like x, indices u32
-// [..., k]; 1 <= k <= cols. Saved for backward: indices, which carry no gradient. Deterministic.
+//   [..., k]; 1 <= k <= cols.
+// Saved for backward: indices, which carry no gradient.
+// Deterministic.
 // Accuracy: exact, values are copies; dx is exact, rounded once with Accumulate::yes.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, or a k
-// outside 1 .. cols; index_out_of_range at wait for an index of the backward outside the row.
+//   outside 1 .. cols; index_out_of_range at wait for an index of the backward outside the row.
 #pragma once
 
 #include "mixtape/autograd/tape.h"
