@@ -1,17 +1,11 @@
 #include "mixtape/io/atomic_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <random>
-#include <string>
-#include <tuple>
-#include <utility>
 
 #include "mixtape/core/error.h"
 
@@ -20,85 +14,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kAttempts = 100;
-
 [[noreturn]] void fail_system(const fs::path& path, const char* what) {
   fail(ErrorCode::io, path.string(), ": ", what, ": ", std::strerror(errno));
 }
 
-// "out/" and "out" name the same directory; the temporary name must not end up inside it.
-fs::path without_slash(const fs::path& path) {
-  require(!path.empty(), "output path is empty");
-  return path.has_filename() ? path : path.parent_path();
-}
-
-fs::path parent_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
-fs::path temporary_name(const fs::path& target) {
-  char suffix[9];
-  std::snprintf(suffix, sizeof suffix, "%08x", std::random_device{}());
-  fs::path name = target;
-  return name += std::string(".tmp-") + suffix;
-}
-
-// Calls `create` with fresh names until it returns something other than "exists".
-template <class Create>
-std::pair<fs::path, int> create_temporary(const fs::path& target, Create create) {
-  for (int i = 0; i < kAttempts; ++i) {
-    const fs::path name = temporary_name(target);
-    const int result = create(name);
-    if (result >= 0) return {name, result};
-    if (errno != EEXIST) fail_system(name, "cannot create");
-  }
-  fail(ErrorCode::io, target.string(), ": found no free temporary name beside it");
-}
-
-// Files and directories alike.
-void sync_path(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail_system(path, "cannot open to sync");
-  const int result = ::fsync(fd);
-  const int reason = errno;
-  ::close(fd);
-  errno = reason;
-  if (result != 0) fail_system(path, "cannot sync");
-}
-
-void rename_and_sync(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_system(to, "cannot rename the temporary to this name");
-  sync_path(parent_of(to));
-}
-
-void refuse_existing(const fs::path& target) {
+const fs::path& refuse_existing(const fs::path& target) {
   std::error_code ignored;
-  if (fs::exists(fs::symlink_status(target, ignored))) {
-    fail(ErrorCode::io, target.string(), ": output directory exists");
+  const fs::path name = target.has_filename() ? target : target.parent_path();  // "link/" is the link
+  const fs::file_status status = fs::symlink_status(name, ignored);
+  if (fs::is_symlink(status) && !fs::exists(name, ignored)) {
+    fail(ErrorCode::io, target.string(), ": output directory exists as a link to nothing");
   }
+  if (fs::exists(status)) fail(ErrorCode::io, target.string(), ": output directory exists");
+  return target;
 }
 
 }  // namespace
 
-AtomicFile::AtomicFile(const fs::path& target) : target_(without_slash(target)) {
-  std::tie(temporary_, fd_) = create_temporary(target_, [](const fs::path& name) {
-    return ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  });
-}
-
-AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-}
+AtomicFile::AtomicFile(const fs::path& target) : temporary_(target, Temporary::Kind::file) {}
 
 void AtomicFile::write(std::span<const std::byte> bytes) { write_at(end_, bytes); }
 
 void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
-  require(fd_ >= 0, target_.string(), ": write after commit");
+  require(!temporary_.in_place(), target().string(), ": write after commit");
   while (!bytes.empty()) {
-    const ssize_t done = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t done = ::pwrite(temporary_.fd(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail_system(target_, "cannot write");
+    if (done < 0) fail_system(target(), "cannot write");
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     offset += static_cast<std::uint64_t>(done);
   }
@@ -106,11 +48,11 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
 }
 
 void AtomicFile::commit() {
-  require(fd_ >= 0, target_.string(), ": committed twice");
-  if (::fsync(fd_) != 0) fail_system(target_, "cannot sync");
-  if (::close(std::exchange(fd_, -1)) != 0) fail_system(target_, "cannot close");
-  rename_and_sync(temporary_, target_);
-  temporary_.clear();
+  require(!temporary_.in_place(), target().string(), ": committed twice");
+  struct stat old {};
+  if (::stat(target().c_str(), &old) == 0) ::fchmod(temporary_.fd(), old.st_mode & 07777);
+  if (::fsync(temporary_.fd()) != 0) fail_system(target(), "cannot sync");
+  temporary_.put_in_place();
 }
 
 void write_file(const fs::path& target, std::string_view text) {
@@ -119,28 +61,19 @@ void write_file(const fs::path& target, std::string_view text) {
   file.commit();
 }
 
-AtomicDirectory::AtomicDirectory(const fs::path& target) : target_(without_slash(target)) {
-  refuse_existing(target_);
-  temporary_ =
-      create_temporary(target_, [](const fs::path& name) { return ::mkdir(name.c_str(), 0777); }).first;
-}
-
-AtomicDirectory::~AtomicDirectory() {
-  std::error_code ignored;
-  if (!committed_) fs::remove_all(temporary_, ignored);
-}
+AtomicDirectory::AtomicDirectory(const fs::path& target)
+    : temporary_(refuse_existing(target), Temporary::Kind::directory), swept_(temporary_.sweep()) {}
 
 void AtomicDirectory::commit() {
-  require(!committed_, target_.string(), ": committed twice");
-  refuse_existing(target_);
+  require(!temporary_.in_place(), target().string(), ": committed twice");
+  refuse_existing(target());
   try {
-    for (const auto& entry : fs::recursive_directory_iterator(temporary_)) sync_path(entry.path());
+    for (const auto& entry : fs::recursive_directory_iterator(path())) sync_path(entry.path());
   } catch (const fs::filesystem_error& error) {
-    fail(ErrorCode::io, temporary_.string(), ": cannot list: ", error.code().message());
+    fail(ErrorCode::io, path().string(), ": cannot list: ", error.code().message());
   }
-  sync_path(temporary_);
-  rename_and_sync(temporary_, target_);
-  committed_ = true;
+  sync_path(path());
+  temporary_.put_in_place();
 }
 
 }  // namespace mixtape

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <vector>
@@ -86,12 +88,74 @@ TEST(AtomicFile, FailedWriteNamesPathAndReason) {
 
 TEST(AtomicFile, RefusesWhatCannotBeCreated) {
   const TempDirectory directory;
-  MIXTAPE_EXPECT_ERROR(AtomicFile(directory / "absent" / "out.bin"), ErrorCode::io,
-                       "No such file or directory");
+  const fs::path plain = directory.write("plain", "");
+  MIXTAPE_EXPECT_ERROR(AtomicFile(plain / "below" / "out.bin"), ErrorCode::io, "Not a directory");
   fs::create_directory(directory / "taken");
   AtomicFile file(directory / "taken");
   MIXTAPE_EXPECT_ERROR(file.commit(), ErrorCode::io, "Is a directory");
   EXPECT_THROW(AtomicFile(fs::path()), Error);
+}
+
+TEST(AtomicFile, KeepsThePermissionsOfTheFileItReplaces) {
+  const TempDirectory directory;
+  const fs::path target = directory.write("out.bin", "old");
+  fs::permissions(target, static_cast<fs::perms>(0640));
+  write_file(target, "new");
+  EXPECT_EQ(fs::status(target).permissions(), static_cast<fs::perms>(0640));
+}
+
+TEST(AtomicFile, MissingParentsAreMadeAndRemovedAgainWithoutCommit) {
+  const TempDirectory directory;
+  { const AtomicFile file(directory / "a" / "b" / "out.bin"); }
+  EXPECT_EQ(entries_in(directory.path()), 0u);
+  write_file(directory / "a" / "b" / "out.bin", "x");
+  EXPECT_EQ(contents_of(directory / "a" / "b" / "out.bin"), "x");
+}
+
+// Runs `body` in a child that dies at its end as by kill -9.
+template <class Body>
+void in_killed_child(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+}
+
+TEST(AtomicDirectory, WhatADeadProcessLeftIsRemovedAndNamed) {
+  const TempDirectory directory;
+  in_killed_child([&] {
+    auto* out = new AtomicDirectory(directory / "model");
+    write_file(out->path() / "a.txt", "a");
+  });
+  directory.write("model.tmp-0123456", "too short to be a temporary");
+  directory.write("other.tmp-01234567", "of another target");
+  ASSERT_EQ(entries_in(directory.path()), 3u);
+  const AtomicDirectory out(directory / "model");
+  ASSERT_EQ(out.swept().size(), 1u);
+  EXPECT_TRUE(out.swept()[0].filename().string().starts_with("model.tmp-"));
+  EXPECT_EQ(entries_in(directory.path()), 3u);
+}
+
+TEST(AtomicDirectory, RefusesATargetThatAnotherIsAboutToTake) {
+  const TempDirectory directory;
+  const AtomicDirectory first(directory / "model");
+  MIXTAPE_EXPECT_ERROR(AtomicDirectory(directory / "model/"), ErrorCode::io,
+                       "another run is writing it: " + first.path().string());
+  EXPECT_EQ(entries_in(directory.path()), 1u);
+}
+
+TEST(Temporary, AllThatLiveAreRemovedBeforeASignalEndsTheProgram) {
+  const TempDirectory directory;
+  AtomicDirectory out(directory / "model");
+  AtomicFile in_it(out.path() / "weights"), beside(directory / "report.json");
+  write_file(directory / "done.json", "{}");
+  remove_live_temporaries();
+  EXPECT_EQ(entries_in(directory.path()), 1u);
+  EXPECT_THROW(beside.commit(), Error);
 }
 
 TEST(AtomicDirectory, AppearsWholeAtCommit) {
@@ -129,7 +193,8 @@ TEST(AtomicDirectory, RefusesAnExistingTarget) {
   fs::create_directory(directory / "model");
   MIXTAPE_EXPECT_ERROR(AtomicDirectory(directory / "model"), ErrorCode::io, "output directory exists");
   fs::create_symlink("nowhere", directory / "link");
-  MIXTAPE_EXPECT_ERROR(AtomicDirectory(directory / "link"), ErrorCode::io, "output directory exists");
+  MIXTAPE_EXPECT_ERROR(AtomicDirectory(directory / "link"), ErrorCode::io, "exists as a link to nothing");
+  MIXTAPE_EXPECT_ERROR(AtomicDirectory(directory / "link/"), ErrorCode::io, "exists as a link to nothing");
 
   AtomicDirectory out(directory / "late");
   directory.write("late", "a file took the name");
