@@ -54,7 +54,7 @@ class DwqRun {
         storage_(model_dtype(*opened_.source)) {}
 
   int run() {
-    o_.quantize.check_output();
+    AtomicDirectory output(o_.quantize.out);
     show_plan();
     if (o_.dry_run) return Status::ok;
     watch_interrupts();
@@ -75,8 +75,7 @@ class DwqRun {
       return Status::failed;
     }
     outcome_.result = evaluate_stored(student, teacher_model, "result");
-    write_student(o_.quantize.out, *opened_.source, with_stored_scales(student, storage_, device_), plan_,
-                  storage_);
+    write_student(output, *opened_.source, with_stored_scales(student, storage_, device_), plan_, storage_);
     print_table();
     if (!o_.json_file.empty()) write_file(o_.json_file, report().dump(2) + "\n");
     return improved() ? Status::ok : Status::not_improved;
@@ -136,7 +135,8 @@ class DwqRun {
         targets_fingerprint(opened_.source->where(), opened_.config, rows, o_.loss);
     if (!std::filesystem::exists(o_.target_dir)) {
       Progress progress("teacher targets", "rows");
-      write_targets(o_.target_dir, fingerprint, teacher, tape_, rows, o_.loss,
+      AtomicDirectory output(o_.target_dir);
+      write_targets(output, fingerprint, teacher, tape_, rows, o_.loss,
                     [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
     }
     return std::make_unique<CachedTeacher>(o_.target_dir, fingerprint, tape_, o_.loss);

@@ -17,12 +17,12 @@ void add_quantize(CLI::App& app, int&) {
   o->model.add(*command);
   o->quantize.add(*command);
   command->callback([o] {
-    o->quantize.check_output();
+    AtomicDirectory output(o->quantize.out);
     const OpenedModel opened = o->model.open();
     const QuantizationPlan plan = o->quantize.plan(opened);
     print_plan(opened, plan, false);
-    write_rounded_model(o->quantize.out, *opened.source, plan, o->quantize.rounding(),
-                        model_dtype(*opened.source), Device::open(o->model.device));
+    write_rounded_model(output, *opened.source, plan, o->quantize.rounding(), model_dtype(*opened.source),
+                        Device::open(o->model.device));
     fmt::print("wrote        {}\n", o->quantize.out);
   });
 }

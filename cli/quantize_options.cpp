@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <filesystem>
-
 #include "cli/progress.h"
 
 namespace mixtape::cli {
@@ -29,10 +27,6 @@ QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
   options.quantize_routers = quantize_routers;
   options.smaller_groups = smaller_groups;
   return plan_quantization(*opened.source, options);
-}
-
-void QuantizeOptions::check_output() const {
-  require(!std::filesystem::exists(out), "--out: '", out, "' exists, expected a new directory");
 }
 
 void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, bool all) {

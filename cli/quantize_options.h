@@ -20,8 +20,6 @@ struct QuantizeOptions {
   void add(CLI::App& command);
   QuantizationPlan plan(const OpenedModel& opened) const;
   Rounding rounding() const { return mode == "cpu" ? Rounding::cpu : Rounding::gpu; }
-  // Throws if the output exists, before any work is done for it.
-  void check_output() const;
 };
 
 // Modules that stay in float with their reasons, the size, bits per weight; with `all` every module.

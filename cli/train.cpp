@@ -57,8 +57,7 @@ double unigram_perplexity(std::span<const TokenRow> counted, std::span<const Tok
 }
 
 int run_train(const PretrainOptions& o) {
-  require(!std::filesystem::exists(o.out), "train: output directory '", o.out,
-          "' exists, expected a new one");
+  AtomicDirectory output(o.out);
   const nlohmann::json config_json = read_json(o.config_file);
   const ModelConfig config = ModelConfig::parse(config_json, o.config_file);
   const Tokenizer tokenizer = Tokenizer::load(o.tokenizer);
@@ -86,7 +85,7 @@ int run_train(const PretrainOptions& o) {
   const double unigram = unigram_perplexity(data.train, data.report, config.vocab_size);
   fmt::print("held-out perplexity {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
              result.perplexity, unigram, result.perplexity / unigram);
-  write_float_model(o.out, config_json, o.tokenizer, config, parameters);
+  write_float_model(output, config_json, o.tokenizer, config, parameters);
   if (!o.json_file.empty()) {
     const nlohmann::json json = {
         {"ppl", result.perplexity},

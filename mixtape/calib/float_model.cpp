@@ -27,11 +27,10 @@ void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::pa
 
 }  // namespace
 
-void write_float_model(const std::filesystem::path& target, const nlohmann::json& config_json,
+void write_float_model(AtomicDirectory& output, const nlohmann::json& config_json,
                        const std::filesystem::path& tokenizer, const ModelConfig& config,
                        const Parameters& parameters) {
   const DType dtype = config.dtype.value_or(DType::f32);
-  AtomicDirectory output(target);
   std::vector<TensorSpec> specs;
   for (const auto& [name, value] : parameters.dense) {
     specs.push_back({name, dtype == DType::f32 ? FileDType::F32 : FileDType::BF16, value.shape()});

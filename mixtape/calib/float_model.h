@@ -4,13 +4,14 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 
+#include "mixtape/io/atomic_file.h"
 #include "mixtape/nn/parameters.h"
 
 namespace mixtape {
 
 // Weights rounded to the config's dtype (experts stacked, as MLX names them), config.json, and the tokenizer
-// files of `tokenizer` unchanged. The directory appears whole or not at all; an existing one is refused.
-void write_float_model(const std::filesystem::path& target, const nlohmann::json& config_json,
+// files of `tokenizer` unchanged; commits `output`.
+void write_float_model(AtomicDirectory& output, const nlohmann::json& config_json,
                        const std::filesystem::path& tokenizer, const ModelConfig& config,
                        const Parameters& parameters);
 

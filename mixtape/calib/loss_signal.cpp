@@ -154,13 +154,11 @@ Buffer CachedTeacher::loss_and_gradient(CommandEncoder& encoder, const Buffer& l
   return top_k_loss_and_gradient(encoder, targets(begin, end), logits, options_, dloss, dlogits);
 }
 
-void write_targets(const std::filesystem::path& directory, const std::string& fingerprint,
-                   const CausalLm& teacher, Tape& tape, std::span<const TokenRow> rows,
-                   const KlOptions& options,
+void write_targets(AtomicDirectory& output, const std::string& fingerprint, const CausalLm& teacher,
+                   Tape& tape, std::span<const TokenRow> rows, const KlOptions& options,
                    const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
   require(options.top_k > 0, "targets: K is ", options.top_k, ", expected 1 or more");
   const NoGrad guard(tape);
-  AtomicDirectory output(directory);
   const Device& device = tape.device();
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const Batch batch = make_batch(device, rows.subspan(r, 1));

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "mixtape/calib/data.h"
+#include "mixtape/io/atomic_file.h"
 #include "mixtape/nn/causal_lm.h"
 #include "mixtape/ops/kl_div/kl_div.h"
 
@@ -85,10 +86,9 @@ class CachedTeacher final : public LossSignal {
   std::map<std::int64_t, TopKTargets> by_positions_;  // one for each B*S
 };
 
-// One file per row, in a new directory that appears when it is complete.
-void write_targets(const std::filesystem::path& directory, const std::string& fingerprint,
-                   const CausalLm& teacher, Tape& tape, std::span<const TokenRow> rows,
-                   const KlOptions& options,
+// One file per row, into `output`, which is committed when it is complete.
+void write_targets(AtomicDirectory& output, const std::string& fingerprint, const CausalLm& teacher,
+                   Tape& tape, std::span<const TokenRow> rows, const KlOptions& options,
                    const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 
 // Changes with the teacher's name and sizes, the rows, K and the temperature.

@@ -57,11 +57,11 @@ Parameters with_stored_scales(const Parameters& student, DType dtype, const Devi
   return stored;
 }
 
-void write_student(const std::filesystem::path& target, const ModelSource& source, const Parameters& student,
+void write_student(AtomicDirectory& output, const ModelSource& source, const Parameters& student,
                    const QuantizationPlan& plan, DType dtype) {
   TensorProvider tensors;
   tensors.quantized = [&](const PlannedModule& m) { return student.quantized.at(m.path); };
-  write_quantized_model(target, source, plan, tensors, dtype);
+  write_quantized_model(output, source, plan, tensors, dtype);
 }
 
 }  // namespace mixtape

@@ -1,8 +1,6 @@
 // The quantized copy of a model: made by plain rounding, trained, written.
 #pragma once
 
-#include <filesystem>
-
 #include "mixtape/nn/parameters.h"
 #include "mixtape/quant/quantized_model.h"
 
@@ -26,7 +24,7 @@ Parameters quantize_parameters(const ModelSource& source, const Parameters& teac
 Parameters with_stored_scales(const Parameters& student, DType dtype, const Device& device);
 
 // Writes a trained student; see write_quantized_model.
-void write_student(const std::filesystem::path& target, const ModelSource& source, const Parameters& student,
+void write_student(AtomicDirectory& output, const ModelSource& source, const Parameters& student,
                    const QuantizationPlan& plan, DType dtype);
 
 }  // namespace mixtape

@@ -131,25 +131,24 @@ DType model_dtype(const ModelSource& source) {
   return stated ? *stated : source.stored_dtype("model.embed_tokens.weight");
 }
 
-void write_quantized_model(const std::filesystem::path& target, const ModelSource& source,
-                           const QuantizationPlan& plan, const TensorProvider& tensors, DType dtype) {
+void write_quantized_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
+                           const TensorProvider& tensors, DType dtype) {
   const json config = written_config(source, plan, dtype);
-  AtomicDirectory directory(target);
-  write_tensors(directory.path(), source, plan, tensors, dtype);
-  for (const auto& [name, contents] : source.extra_files()) write_file(directory.path() / name, contents);
-  write_file(directory.path() / "config.json", config.dump(4) + "\n");
-  directory.commit();
+  write_tensors(output.path(), source, plan, tensors, dtype);
+  for (const auto& [name, contents] : source.extra_files()) write_file(output.path() / name, contents);
+  write_file(output.path() / "config.json", config.dump(4) + "\n");
+  output.commit();
 }
 
-void write_rounded_model(const std::filesystem::path& target, const ModelSource& source,
-                         const QuantizationPlan& plan, Rounding rounding, DType dtype, const Device& device) {
+void write_rounded_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
+                         Rounding rounding, DType dtype, const Device& device) {
   const TensorProvider tensors{[&](const PlannedModule& m) {
                                  const Buffer w =
                                      source.load(m.source, source.stored_dtype(m.source), device);
                                  return quantize_matrix(m.source, w, *m.stored, rounding, dtype);
                                },
                                nullptr};
-  write_quantized_model(target, source, plan, tensors, dtype);
+  write_quantized_model(output, source, plan, tensors, dtype);
 }
 
 QuantizedReader::QuantizedReader(const ModelSource& source)

@@ -1,12 +1,12 @@
 // Quantized matrices, and directories of them that mlx-lm loads.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "mixtape/io/atomic_file.h"
 #include "mixtape/io/model_source.h"
 #include "mixtape/ops/quantize/affine.h"
 #include "mixtape/quant/quantization_config.h"
@@ -34,16 +34,15 @@ struct TensorProvider {
 // The dtype of scales, biases and float tensors: what config.json says, else what the embedding is stored in.
 DType model_dtype(const ModelSource& source);
 
-// Writes weights, config.json and the source's tokenizer files; the directory appears whole or not at all,
-// and an existing one is refused. Scales, biases and float tensors are rounded to `dtype`. Throws
-// invalid_argument for a matrix that differs from the plan or a value that overflows `dtype`, naming the
-// tensor.
-void write_quantized_model(const std::filesystem::path& target, const ModelSource& source,
-                           const QuantizationPlan& plan, const TensorProvider& tensors, DType dtype);
+// Writes weights, config.json and the source's tokenizer files into `output` and commits it. Scales, biases
+// and float tensors are rounded to `dtype`. Throws invalid_argument for a matrix that differs from the plan
+// or a value that overflows `dtype`, naming the tensor.
+void write_quantized_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
+                           const TensorProvider& tensors, DType dtype);
 
 // The same with plain rounding, one matrix in memory at a time.
-void write_rounded_model(const std::filesystem::path& target, const ModelSource& source,
-                         const QuantizationPlan& plan, Rounding rounding, DType dtype, const Device& device);
+void write_rounded_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
+                         Rounding rounding, DType dtype, const Device& device);
 
 // The quantized modules of a model directory; none if its config says nothing of quantization. A module that
 // the config names is stored as it says; any other is quantized iff its scales are there, and then bits and

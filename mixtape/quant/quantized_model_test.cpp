@@ -58,7 +58,8 @@ TEST(QuantizedModel, WritesWhatItReadsBack) {
       const TempDirectory temp;
       const auto source = open_model(kParity + name);
       const QuantizationPlan plan = plan_quantization(*source, four_bits());
-      write_rounded_model(temp / "out", *source, plan, Rounding::gpu, dtype, Device::cpu());
+      AtomicDirectory output(temp / "out");
+      write_rounded_model(output, *source, plan, Rounding::gpu, dtype, Device::cpu());
       const auto written = open_model(temp / "out");
       EXPECT_TRUE(written->is_mlx());
       expect_written(*source, *written, plan, dtype);
@@ -85,7 +86,8 @@ TEST(QuantizedModel, MixedBitsAndEightBitRouters) {
                      {"model.layers.1.mlp.up_proj", AffineParams{5, 64}},
                      {"lm_head", std::nullopt}};
   const QuantizationPlan plan = plan_quantization(*source, options);
-  write_rounded_model(temp / "out", *source, plan, Rounding::gpu, DType::f32, Device::cpu());
+  AtomicDirectory output(temp / "out");
+  write_rounded_model(output, *source, plan, Rounding::gpu, DType::f32, Device::cpu());
   const auto written = open_model(temp / "out");
   expect_written(*source, *written, plan, DType::f32);
   EXPECT_EQ(QuantizedReader(*written).format("model.layers.0.mlp.gate", {8, 64}), (AffineParams{8, 64}));
@@ -98,7 +100,8 @@ TEST(QuantizedModel, K4_UntiedHeadIsWritten) {
   QuantizationOptions options = four_bits();
   options.modules = {{"lm_head", AffineParams{8, 32}}, {"model.embed_tokens", AffineParams{4, 32}}};
   const QuantizationPlan plan = plan_quantization(*source, options);
-  write_rounded_model(temp / "out", *source, plan, Rounding::gpu, DType::f32, Device::cpu());
+  AtomicDirectory output(temp / "out");
+  write_rounded_model(output, *source, plan, Rounding::gpu, DType::f32, Device::cpu());
   const auto written = open_model(temp / "out");
   EXPECT_FALSE(written->config().tie_word_embeddings);
   expect_written(*source, *written, plan, DType::f32);
@@ -120,7 +123,8 @@ TEST(QuantizedModel, TensorsCanComeFromTheCaller) {
         return q;
       },
       [&](const std::string& name) { return device.alloc(DType::f32, source->shape(name)); }};
-  write_quantized_model(temp / "out", *source, plan, tensors, DType::bf16);
+  AtomicDirectory output(temp / "out");
+  write_quantized_model(output, *source, plan, tensors, DType::bf16);
   const auto written = open_model(temp / "out");
   for (const std::string& name : written->names()) {
     if (name.ends_with(".weight") && written->stored_dtype(name) == DType::u32) continue;
@@ -137,7 +141,8 @@ TEST(QuantizedModel, NothingIsLeftAfterAnError) {
   const auto source = open_model(kParity + "llama");
   const QuantizationPlan plan = plan_quantization(*source, four_bits());
   const auto write = [&](const TensorProvider& tensors, DType dtype) {
-    write_quantized_model(temp / "out", *source, plan, tensors, dtype);
+    AtomicDirectory output(temp / "out");
+    write_quantized_model(output, *source, plan, tensors, dtype);
   };
   const auto round = [&](const PlannedModule& m, AffineParams params) {
     return quantize_matrix(m.path, source->load(m.source, DType::f32, device), params, Rounding::gpu,
@@ -178,8 +183,9 @@ class ChangedConfig {
  public:
   ChangedConfig() {
     const auto source = open_model(kParity + "llama");
-    write_rounded_model(temp_ / "out", *source, plan_quantization(*source, four_bits()), Rounding::gpu,
-                        DType::f32, Device::cpu());
+    AtomicDirectory output(temp_ / "out");
+    write_rounded_model(output, *source, plan_quantization(*source, four_bits()), Rounding::gpu, DType::f32,
+                        Device::cpu());
     config = read_json(temp_ / "out" / "config.json");
   }
   std::unique_ptr<ModelSource> open() const {
