@@ -30,6 +30,11 @@ void check_ranges(const Dispatch& d) {
   }
 }
 
+bool writes_nothing(const Dispatch& d) {
+  return !d.writes.empty() &&
+         std::all_of(d.writes.begin(), d.writes.end(), [](const Buffer& b) { return b.numel() == 0; });
+}
+
 }  // namespace
 
 void CommandEncoder::check(const Buffer& buffer, const std::string& kernel) const {
@@ -45,7 +50,15 @@ void CommandEncoder::encode(const Dispatch& dispatch) {
   if (!device_.kernels().has(dispatch.kernel)) {
     fail(ErrorCode::not_supported, "kernel '", dispatch.kernel, "' does not exist on ", device_.name());
   }
+  if (dispatch.is_empty || writes_nothing(dispatch)) return encode_empty(dispatch);
   device_.backend().run(dispatch, *errors_);
+}
+
+void CommandEncoder::encode_empty(const Dispatch& dispatch) {
+  for (std::size_t i = 0; i < dispatch.writes.size(); ++i) {
+    const Buffer& b = dispatch.writes[i];
+    if (b.numel() > 0 && (dispatch.adds >> i & 1) == 0) fill(b, 0.0f);
+  }
 }
 
 void CommandEncoder::copy(const Buffer& src, const Buffer& dst) {

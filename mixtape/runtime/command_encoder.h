@@ -28,6 +28,10 @@ struct Dispatch {
   Grid grid = {1, 1, 1};   // blocks; host kernels ignore geometry
   Grid block = {1, 1, 1};  // threads per block
   std::uint32_t shared_bytes = 0;
+  // Set where there is no row, pair or element to work on (an empty batch): no kernel runs; outputs become 0,
+  // but for those that are added to. Where all outputs are empty no kernel runs either.
+  bool is_empty = false;
+  std::uint32_t adds = 0;  // bit i: writes[i] is added to
 };
 
 // The bytes of a plain parameter struct.
@@ -48,7 +52,7 @@ class CommandEncoder {
   const Device& device() const { return device_; }
 
   // Throws not_supported for an unknown kernel; invalid_argument for a null or foreign buffer, and where a
-  // written buffer shares a part of its memory with another one of the dispatch.
+  // written buffer shares a part of its memory with another one of the dispatch; also where no kernel runs.
   void encode(const Dispatch& dispatch);
 
   // dst = src; same dtype and element count.
@@ -72,6 +76,7 @@ class CommandEncoder {
 
  private:
   void check(const Buffer& buffer, const std::string& kernel) const;
+  void encode_empty(const Dispatch& dispatch);
   Device device_;
   std::shared_ptr<ErrorSlot> errors_ = std::make_shared<ErrorSlot>();
 };

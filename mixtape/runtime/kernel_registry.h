@@ -1,6 +1,7 @@
 // Kernels by name. Built-in ones come with the library; a user adds host functions or source text.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -38,6 +39,11 @@ class ErrorSlot : public std::enable_shared_from_this<ErrorSlot> {
   IndexError index_;
 };
 
+// Where an optional output stands among the `wanted` ones, which are handed over in the order of their bits.
+inline std::size_t output_index(std::uint32_t wanted, std::uint32_t bit) {
+  return static_cast<std::size_t>(std::popcount(wanted & (bit - 1)));
+}
+
 // What a host kernel is called with. Kernels parallelise themselves (backend/cpu/parallel.h).
 struct HostCall {
   const std::string& kernel;
@@ -62,6 +68,11 @@ struct HostCall {
   template <class T>
   T* write(std::size_t i) const {
     return reinterpret_cast<T*>(writes.at(i).host_bytes());
+  }
+  // Of optional outputs, as Gradients (autograd/gradients.h) hands them over: null where `bit` isn't wanted.
+  template <class T>
+  T* write_if(std::uint32_t wanted, std::uint32_t bit) const {
+    return (wanted & bit) != 0 ? write<T>(output_index(wanted, bit)) : nullptr;
   }
   void report_index(std::int64_t position, std::int64_t value, std::int64_t limit) const {
     errors.report_index(kernel, position, value, limit);

@@ -245,6 +245,34 @@ TEST_F(Runtime, UserKernel) {
   MIXTAPE_EXPECT_ERROR(encoder.wait(), kInvalid, "runtime_test_affine: got 8 parameter bytes, expected 4");
 }
 
+TEST_F(Runtime, EmptyDispatchRunsNothing) {
+  int runs = 0;
+  device.kernels().register_host("counts_its_runs", [&](const HostCall&) { ++runs; });
+  const Buffer empty = device.alloc(DType::f32, {0, 3}),
+               counts = Buffer::from<std::uint32_t>(device, {2}, {7, 8});
+  const Buffer sum = Buffer::from(device, {2}, Values{1, 2}), added = Buffer::from(device, {2}, Values{3, 4});
+  encoder.encode(
+      {.kernel = "counts_its_runs", .params = {}, .reads = {sum}, .writes = {empty, empty.slice(0, 0)}});
+  encoder.encode({.kernel = "counts_its_runs",
+                  .params = {},
+                  .reads = {empty},
+                  .writes = {sum, empty, counts, added},
+                  .is_empty = true,
+                  .adds = 0b1000});
+  encoder.commit_and_wait();
+  EXPECT_EQ(runs, 0);
+  EXPECT_EQ(sum.to_vector<float>(), (Values{0, 0}));
+  EXPECT_EQ(counts.to_vector<std::uint32_t>(), (std::vector<std::uint32_t>{0, 0}));
+  EXPECT_EQ(added.to_vector<float>(), (Values{3, 4}));
+  MIXTAPE_EXPECT_ERROR(
+      encoder.encode({.kernel = "no_such_kernel", .params = {}, .reads = {}, .writes = {empty}}),
+      ErrorCode::not_supported, "'no_such_kernel' does not exist");
+  encoder.encode(
+      {.kernel = "counts_its_runs", .params = {}, .reads = {sum}, .writes = {}});  // for its side effect
+  encoder.commit_and_wait();
+  EXPECT_EQ(runs, 1);
+}
+
 TEST_F(Runtime, UnknownKernelAndNullBuffer) {
   const Buffer x = device.alloc(DType::f32, {2});
   MIXTAPE_EXPECT_ERROR(encoder.encode({.kernel = "no_such", .params = {}, .reads = {x}, .writes = {x}}),

@@ -85,6 +85,10 @@ struct Call {
   }
   const Buffer& read(std::size_t i) const { return dispatch.reads.at(i); }
   const Buffer& write(std::size_t i) const { return dispatch.writes.at(i); }
+  // As HostCall's: a null pointer where `bit` isn't wanted.
+  Argument write_if(std::uint32_t wanted, std::uint32_t bit) const {
+    return (wanted & bit) != 0 ? Argument(write(output_index(wanted, bit))) : Argument();
+  }
   DType dtype(std::size_t read_index) const { return read(read_index).dtype(); }
   // Where kernels report an index that is not in 0..limit-1 (report_index); surfaces at wait.
   Argument index_errors(std::int64_t limit, bool is_signed) const;
