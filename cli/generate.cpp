@@ -1,12 +1,14 @@
 // mixtape generate: continues a prompt.
 #include <fmt/core.h>
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "mixtape/calib/sample.h"
 #include "mixtape/io/chat_template.h"
+#include "mixtape/io/tokenizer_files.h"
 
 namespace mixtape::cli {
 namespace {
@@ -15,21 +17,31 @@ struct GenerateOptions {
   ModelOptions model;
   std::string prompt;
   bool chat = false;
+  std::string date;  // empty: today
   std::int64_t count = 128;
   std::int64_t samples = 1;
   SampleOptions sample = {.temperature = 0.8, .top_p = 0.95, .seed = 0, .stop = {}};
 };
 
+// What the clock on the wall says, as if it were UTC.
+std::chrono::sys_seconds local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return std::chrono::sys_seconds(std::chrono::seconds(now + local.tm_gmtoff));
+}
+
 TokenRow prompt_tokens(const GenerateOptions& o, const OpenedModel& opened) {
   TokenRow ids;
   if (o.chat) {
-    const auto chat_template = ChatTemplate::from_config(opened.source->tokenizer_config_json());
+    const auto chat_template = ChatTemplate::from_source(*opened.source);
     require(chat_template.has_value(), "--chat: the model has no chat template");
     nlohmann::ordered_json message;
     message["role"] = "user";
     message["content"] = o.prompt;
     ChatOptions options;
     options.add_generation_prompt = true;
+    options.now = o.date.empty() ? local_time() : parse_date(o.date);
     const std::string text = chat_template->render(nlohmann::ordered_json::array({message}), options);
     ids = opened.tokenizer.encode(text, false);
   } else {
@@ -67,8 +79,7 @@ void run_generate(const GenerateOptions& o) {
   TapeWeights weights(tape, parameters, Trainable::nothing);
   const CausalLm model(opened.config, weights, dtype);
   SampleOptions options = o.sample;
-  for (const std::int64_t id : opened.config.eos_token_ids)
-    options.stop.push_back(static_cast<std::uint32_t>(id));
+  options.stop = stop_ids(*opened.source, opened.tokenizer);
   const TokenRow prompt = prompt_tokens(o, opened);
   check_ids(std::vector<TokenRow>{prompt}, opened.config.vocab_size);
   if (o.samples == 1) {
@@ -96,6 +107,8 @@ void add_generate(CLI::App& app, int&) {
   o->model.add(*command);
   command->add_option("--prompt", o->prompt, "Text to continue");
   command->add_flag("--chat", o->chat, "Put the prompt into the model's chat template");
+  command->add_option("--date", o->date,
+                      "What the chat template takes for today, YYYY-MM-DD; today if not given");
   command->add_option("--count", o->count, "Tokens at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

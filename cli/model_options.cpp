@@ -4,12 +4,13 @@
 
 #include <atomic>
 #include <csignal>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "cli/progress.h"
 #include "mixtape/calib/sample.h"
+#include "mixtape/calib/text_rows.h"
 #include "mixtape/io/chat_template.h"
-#include "mixtape/io/text.h"
 
 namespace mixtape::cli {
 namespace {
@@ -21,43 +22,45 @@ extern "C" void on_interrupt(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-std::vector<TokenRow> text_rows(const TextOptions& options, const Tokenizer& tokenizer) {
-  std::vector<std::uint32_t> stream;
-  for (const std::string& file : options.text_files) {
-    const std::vector<std::uint32_t> ids = tokenizer.encode(read_utf8_file(file), false);
-    stream.insert(stream.end(), ids.begin(), ids.end());
-  }
-  if (options.max_tokens > 0)
-    stream.resize(std::min(stream.size(), static_cast<std::size_t>(options.max_tokens)));
-  return cut_rows(stream, row_prefix(tokenizer), options.length);
+// Chats of which something isn't used.
+void print_losses(const TextRows& text, std::int64_t length) {
+  if (text.cut > 0)
+    fmt::print("cut          {} of {} chats, after {} tokens\n", text.cut, text.documents, length + 1);
+  if (text.dropped > 0) fmt::print("left out     {} chats of fewer than 2 tokens\n", text.dropped);
 }
 
-// One row per chat, cut at length+1 tokens.
-std::vector<TokenRow> chat_rows(const TextOptions& options, const OpenedModel& opened) {
-  const auto chat_template = ChatTemplate::from_config(opened.source->tokenizer_config_json());
-  std::vector<TokenRow> rows;
-  for (const std::string& file : options.chat_files) {
-    for (const Document& document : read_jsonl(file)) {
-      require(!document.is_chat() || chat_template, file,
-              ": holds chats, but the model has no chat template");
-      ChatOptions options_of_chat;
-      options_of_chat.tools = document.tools;
-      const std::string text =
-          document.is_chat() ? chat_template->render(document.messages, options_of_chat) : document.text;
-      TokenRow row = opened.tokenizer.encode(text, !document.is_chat());
-      row.resize(std::min(row.size(), static_cast<std::size_t>(options.length) + 1));
-      if (row.size() > 1) rows.push_back(std::move(row));
-    }
-  }
-  return rows;
+std::vector<TokenRow> rows_of_chats(const TextOptions& options, const OpenedModel& opened) {
+  const auto chat_template = ChatTemplate::from_source(*opened.source);
+  ChatOptions chat;
+  if (!options.date.empty()) chat.now = parse_date(options.date);
+  if (chat_template && chat_template->uses_date())
+    fmt::print("date         {} (in the chat template)\n", date_text(chat.now));
+  TextRows text = chat_rows({options.chat_files.begin(), options.chat_files.end()}, opened.tokenizer,
+                            chat_template, options.length, chat);
+  print_losses(text, options.length);
+  return std::move(text.rows);
 }
 
 }  // namespace
 
 std::uint32_t first_token(const OpenedModel& opened) {
+  if (!opened.tokenizer.prefix().empty()) return opened.tokenizer.prefix().front();
   if (const auto bos = opened.tokenizer.bos_id()) return *bos;
   if (const auto eos = opened.tokenizer.eos_id()) return *eos;
   return 0;
+}
+
+std::chrono::sys_seconds parse_date(const std::string& text) {
+  std::tm date{};
+  const char* end = ::strptime(text.c_str(), "%Y-%m-%d", &date);
+  require(end != nullptr && *end == '\0', "--date is ", text, ", expected YYYY-MM-DD");
+  return std::chrono::sys_seconds(std::chrono::seconds(::timegm(&date)));
+}
+
+std::string date_text(std::chrono::sys_seconds date) {
+  const std::chrono::year_month_day day(std::chrono::floor<std::chrono::days>(date));
+  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(day.year()), static_cast<unsigned>(day.month()),
+                     static_cast<unsigned>(day.day()));
 }
 
 void ModelOptions::add(CLI::App& command) {
@@ -84,6 +87,8 @@ DType ModelOptions::compute_dtype(const ModelConfig& config) const {
 void TextOptions::add(CLI::App& command) {
   command.add_option("--text", text_files, "Text file; may be repeated");
   command.add_option("--chats", chat_files, "Chats, one JSON object a line; may be repeated");
+  command.add_option("--date", date,
+                     "What chat templates take for today, YYYY-MM-DD; 2024-07-26 if not given");
   command.add_option("--data", data, "self: text sampled from the model itself")
       ->check(CLI::IsMember({"self"}));
   command.add_option("--length", length, "Positions per row")
@@ -109,8 +114,9 @@ std::vector<TokenRow> TextOptions::rows(const OpenedModel& opened, const CausalL
   require(sources == 1, "data: found ", sources,
           " kinds of text, expected one of --text, --chats and --data self");
   std::vector<TokenRow> rows;
-  if (!text_files.empty()) rows = text_rows(*this, opened.tokenizer);
-  if (!chat_files.empty()) rows = chat_rows(*this, opened);
+  if (!text_files.empty())
+    rows = text_rows({text_files.begin(), text_files.end()}, opened.tokenizer, length, max_tokens).rows;
+  if (!chat_files.empty()) rows = rows_of_chats(*this, opened);
   if (!data.empty()) {
     Progress progress("sampling", "tokens");
     rows = sample_rows(*model, *tape, first_token(opened), self_rows, length, 32, seed,
@@ -127,12 +133,6 @@ std::string TextOptions::describe() const {
     for (const std::string& file : *list) names += (names.empty() ? "" : ", ") + file;
   }
   return names;
-}
-
-std::vector<std::uint32_t> row_prefix(const Tokenizer& tokenizer) {
-  const std::vector<std::uint32_t> empty = tokenizer.encode("", true);
-  if (!empty.empty() && tokenizer.bos_id() && empty.front() == *tokenizer.bos_id()) return {empty.front()};
-  return {};
 }
 
 std::string count_text(std::span<const TokenRow> rows) {

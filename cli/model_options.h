@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,7 @@ struct ModelOptions {
 struct TextOptions {
   std::vector<std::string> text_files;
   std::vector<std::string> chat_files;
+  std::string date;  // that chat templates print; empty: always the same one
   std::string data;  // "self" or empty
   std::int64_t length = 512;
   std::int64_t train_rows = 0;
@@ -50,11 +52,12 @@ struct TextOptions {
   std::string describe() const;
 };
 
-// Tokens that begin a row of this model: BOS where its tokenizer adds one.
-std::vector<std::uint32_t> row_prefix(const Tokenizer& tokenizer);
-
-// The token that begins a text: BOS, else EOS, else token 0.
+// The token that begins a text: what the tokenizer puts there, else BOS, else EOS, else token 0.
 std::uint32_t first_token(const OpenedModel& opened);
+
+// YYYY-MM-DD; throws invalid_argument for anything else.
+std::chrono::sys_seconds parse_date(const std::string& text);
+std::string date_text(std::chrono::sys_seconds date);
 
 // "12 rows, 6144 tokens"
 std::string count_text(std::span<const TokenRow> rows);

@@ -5,8 +5,7 @@
 #include "mixtape/core/error.h"
 #include "mixtape/io/chat_template_eval.h"
 #include "mixtape/io/chat_template_parser.h"
-#include "mixtape/io/json_file.h"
-#include "mixtape/io/text.h"
+#include "mixtape/io/model_source.h"
 
 namespace mixtape {
 
@@ -14,11 +13,20 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 struct ChatTemplate::Parsed {
-  chat::Block block;
+  std::optional<chat::Block> plain, with_tools;  // at least one of them
   std::map<std::string, std::string> tokens;
+  bool uses_date = false;
+
+  const chat::Block& block(bool has_tools) const {
+    const auto& chosen = has_tools && with_tools ? with_tools : plain;
+    require(chosen.has_value(), "chat template: there is none named \"default\" for chats without tools");
+    return *chosen;
+  }
 };
 
 namespace {
+
+bool names_date(const std::string& source) { return source.find("strftime_now") != std::string::npos; }
 
 // Every "..._token" of the configuration: a string or an object with "content".
 std::map<std::string, std::string> special_tokens(const json& config) {
@@ -31,18 +39,14 @@ std::map<std::string, std::string> special_tokens(const json& config) {
   return tokens;
 }
 
-std::string default_of(const json& templates) {
-  if (templates.is_string()) return templates.get<std::string>();
-  if (templates.is_array()) {
-    for (const json& entry : templates) {
-      if (entry.is_object() && entry.value("name", json()) == "default" &&
-          entry.value("template", json()).is_string()) {
-        return entry["template"].get<std::string>();
-      }
+std::optional<std::string> template_named(const char* name, const json& templates) {
+  for (const json& entry : templates) {
+    if (entry.is_object() && entry.value("name", json()) == name &&
+        entry.value("template", json()).is_string()) {
+      return entry["template"].get<std::string>();
     }
   }
-  fail(ErrorCode::format,
-       "tokenizer_config: chat_template must be a string or a list with one named \"default\"");
+  return std::nullopt;
 }
 
 chat::Value strftime_now(std::chrono::sys_seconds now, const chat::Arguments& arguments) {
@@ -59,42 +63,53 @@ chat::Value strftime_now(std::chrono::sys_seconds now, const chat::Arguments& ar
 }  // namespace
 
 ChatTemplate::ChatTemplate(const std::string& source, std::map<std::string, std::string> tokens)
-    : parsed_(std::make_shared<const Parsed>(Parsed{chat::parse(source), std::move(tokens)})) {}
+    : parsed_(std::make_shared<const Parsed>(
+          Parsed{chat::parse(source), std::nullopt, std::move(tokens), names_date(source)})) {}
 
 std::optional<ChatTemplate> ChatTemplate::from_config(const json& tokenizer_config) {
-  const auto found = tokenizer_config.find("chat_template");
-  if (found == tokenizer_config.end() || found->is_null()) return std::nullopt;
-  return ChatTemplate(default_of(*found), special_tokens(tokenizer_config));
+  const json found = tokenizer_config.is_object() ? tokenizer_config.value("chat_template", json()) : json();
+  if (found.is_null()) return std::nullopt;
+  if (found.is_string()) return ChatTemplate(found.get<std::string>(), special_tokens(tokenizer_config));
+  const auto plain = template_named("default", found), with_tools = template_named("tool_use", found);
+  if (!found.is_array() || (!plain && !with_tools)) {
+    fail(ErrorCode::format,
+         "tokenizer_config: chat_template must be a string or a list with one named \"default\" or "
+         "\"tool_use\"");
+  }
+  Parsed parsed;
+  if (plain) parsed.plain = chat::parse(*plain);
+  if (with_tools) parsed.with_tools = chat::parse(*with_tools);
+  parsed.tokens = special_tokens(tokenizer_config);
+  parsed.uses_date = names_date(plain.value_or("")) || names_date(with_tools.value_or(""));
+  return ChatTemplate(std::make_shared<const Parsed>(std::move(parsed)));
 }
 
-std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& directory) {
-  const std::filesystem::path file = directory / "chat_template.jinja";
-  const std::filesystem::path config_file = directory / "tokenizer_config.json";
-  const json config = std::filesystem::exists(config_file) ? read_json(config_file) : json::object();
-  if (!config.is_object()) fail(ErrorCode::format, config_file.string(), ": expected a JSON object");
-  const bool has_file = std::filesystem::exists(file);
+std::optional<ChatTemplate> ChatTemplate::from_source(const ModelSource& source) {
+  const json config = source.tokenizer_config_json();
   try {
-    return has_file ? ChatTemplate(read_utf8_file(file), special_tokens(config)) : from_config(config);
+    return from_config(config);
   } catch (const Error& error) {
-    fail(error.code(), (has_file ? file : config_file).string(), ": ", error.what());
+    fail(error.code(), source.where(), ": ", error.what());
   }
 }
+
+bool ChatTemplate::uses_date() const { return parsed_->uses_date; }
 
 std::string ChatTemplate::render(const ordered_json& messages, const ChatOptions& options) const {
   require(messages.is_array(), "chat template: messages must be an array");
-  chat::Dict names;
-  for (const auto& [name, text] : parsed_->tokens) names.set(name, text);
-  names.set("messages", chat::Value::from_json(messages));
-  names.set("tools", chat::Value::from_json(options.tools));
-  names.set("documents", chat::None{});
-  names.set("add_generation_prompt", options.add_generation_prompt);
-  for (const auto& [name, value] : options.variables.items()) names.set(name, chat::Value::from_json(value));
-  if (options.now) {
-    names.set("strftime_now", chat::Function([now = *options.now](const chat::Arguments& arguments) {
-                return strftime_now(now, arguments);
-              }));
-  }
-  return chat::evaluate(parsed_->block, names.entries);
+  chat::Entries names;
+  for (const auto& [name, text] : parsed_->tokens) names.emplace_back(name, text);
+  names.emplace_back("messages", chat::Value::from_json(messages));
+  names.emplace_back("tools", chat::Value::from_json(options.tools));
+  names.emplace_back("documents", chat::None{});
+  names.emplace_back("add_generation_prompt", options.add_generation_prompt);
+  for (const auto& [name, value] : options.variables.items())
+    names.emplace_back(name, chat::Value::from_json(value));
+  const auto clock = [now = options.now](const chat::Arguments& arguments) {
+    return strftime_now(now, arguments);
+  };
+  names.emplace_back("strftime_now", chat::Function(clock));
+  return chat::evaluate(parsed_->block(!options.tools.is_null()), names);
 }
 
 }  // namespace mixtape

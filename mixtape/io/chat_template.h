@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,13 +11,17 @@
 
 namespace mixtape {
 
+class ModelSource;
+
+// Templates may print the date. Calibration rows must be the same every day, so it is this one unless told otherwise.
+inline constexpr std::chrono::sys_seconds kDefaultDate =
+    std::chrono::sys_days(std::chrono::year(2024) / 7 / 26);
+
 struct ChatOptions {
   bool add_generation_prompt = false;
   nlohmann::ordered_json tools;      // null if there are none
   nlohmann::ordered_json variables;  // object of further names, such as {"enable_thinking": false}, or null
-  // What strftime_now() formats, in UTC. Without it the template doesn't have this function, so that what it
-  // makes is the same every day.
-  std::optional<std::chrono::sys_seconds> now;
+  std::chrono::sys_seconds now = kDefaultDate;  // what strftime_now() formats
 };
 
 // A cheap handle; safe to use from several threads.
@@ -28,11 +31,15 @@ class ChatTemplate {
   // not_supported, naming a tag that isn't known.
   explicit ChatTemplate(const std::string& source, std::map<std::string, std::string> tokens = {});
 
-  // The member "chat_template", a string or a list with one named "default"; nothing if there is none.
+  // The member "chat_template", and the "..._token"s as names that it sees. It is a text, or a list of {"name",
+  // "template"}: "tool_use" renders chats with tools, "default" the others, and those with tools where there is no
+  // "tool_use". Nothing if there is no such member. What read_tokenizer_config gives knows a directory's other files.
   static std::optional<ChatTemplate> from_config(const nlohmann::json& tokenizer_config);
 
-  // chat_template.jinja of a model directory, else what its tokenizer_config.json holds.
-  static std::optional<ChatTemplate> load(const std::filesystem::path& directory);
+  // From the configuration of `source`; messages begin with its path.
+  static std::optional<ChatTemplate> from_source(const ModelSource& source);
+
+  bool uses_date() const;  // whether it names strftime_now
 
   // `messages` is an array of {"role", "content", ...}. Throws invalid_argument with the template's own words
   // if it refuses them, and not_supported for a filter or test that isn't known; messages name the line.
@@ -40,6 +47,7 @@ class ChatTemplate {
 
  private:
   struct Parsed;
+  explicit ChatTemplate(std::shared_ptr<const Parsed> parsed) : parsed_(std::move(parsed)) {}
   std::shared_ptr<const Parsed> parsed_;
 };
 

@@ -7,7 +7,6 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/text.h"
-#include "mixtape/testing/temp_directory.h"
 
 namespace mixtape {
 namespace {
@@ -140,12 +139,14 @@ TEST(ChatTemplate, DeepNestingIsAnError) {
   EXPECT_THAT(error_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}").what(), HasSubstr("deep"));
 }
 
-TEST(ChatTemplate, ClockOnlyIfGiven) {
+TEST(ChatTemplate, FixedDateUnlessGiven) {
   const std::string source = "{{ strftime_now('%d %b %Y') if strftime_now is defined else 'never' }}";
-  EXPECT_EQ(render(source), "never");
+  EXPECT_EQ(render(source), "26 Jul 2024");
   ChatOptions options;
-  options.now = std::chrono::sys_days(std::chrono::year(2024) / 7 / 26);
-  EXPECT_EQ(render(source, options), "26 Jul 2024");
+  options.now = std::chrono::sys_days(std::chrono::year(2025) / 3 / 1);
+  EXPECT_EQ(render(source, options), "01 Mar 2025");
+  EXPECT_TRUE(ChatTemplate(source).uses_date());
+  EXPECT_FALSE(ChatTemplate("{{ now }}").uses_date());
 }
 
 TEST(ChatTemplate, FromConfig) {
@@ -155,26 +156,24 @@ TEST(ChatTemplate, FromConfig) {
                        {"eos_token", {{"content", "<e>"}}},
                        {"pad_token", nullptr}};
   EXPECT_EQ(ChatTemplate::from_config(config)->render(kHello), "<b><e>False");
-  const json list = {
-      {"chat_template", {{{"name", "tools"}, {"template", "t"}}, {{"name", "default"}, {"template", "d"}}}}};
-  EXPECT_EQ(ChatTemplate::from_config(list)->render(kHello), "d");
   EXPECT_THROW(ChatTemplate::from_config({{"chat_template", 3}}), Error);
 }
 
-TEST(ChatTemplate, LoadPrefersTheFile) {
-  const testing::TempDirectory directory;
-  EXPECT_FALSE(ChatTemplate::load(directory.path()).has_value());
-  directory.write("tokenizer_config.json", R"({"chat_template": "old", "bos_token": "<b>"})");
-  EXPECT_EQ(ChatTemplate::load(directory.path())->render(kHello), "old");
-  directory.write("chat_template.jinja", "{{ bos_token }}new");
-  EXPECT_EQ(ChatTemplate::load(directory.path())->render(kHello), "<b>new");
-  directory.write("chat_template.jinja", "{{");
-  try {
-    ChatTemplate::load(directory.path());
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("chat_template.jinja: chat template, line 1"));
-  }
+TEST(ChatTemplate, NamedTemplates) {
+  const json plain = {{"name", "default"}, {"template", "d"}},
+             tools = {{"name", "tool_use"}, {"template", "t"}},
+             other = {{"name", "rag"}, {"template", "{% unknown %}"}};
+  ChatOptions with_tools;
+  with_tools.tools = ordered_json::array();
+  const auto rendered = [&](const json& list, const ChatOptions& options) {
+    return ChatTemplate::from_config({{"chat_template", list}})->render(kHello, options);
+  };
+  EXPECT_EQ(rendered(json::array({other, tools, plain}), {}), "d");
+  EXPECT_EQ(rendered(json::array({other, tools, plain}), with_tools), "t");
+  EXPECT_EQ(rendered(json::array({plain}), with_tools), "d");
+  EXPECT_EQ(rendered(json::array({tools}), with_tools), "t");
+  EXPECT_THROW(rendered(json::array({tools}), {}), Error);
+  EXPECT_THROW(rendered(json::array({other}), {}), Error);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "mixtape/io/expert_names.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/safetensors_directory.h"
+#include "mixtape/io/tokenizer_files.h"
 
 namespace mixtape {
 namespace {
@@ -52,7 +53,8 @@ class DirectoryModel final : public ModelSource {
   DType stored_dtype(const std::string& name) const override;
   Buffer load(const std::string& name, DType wanted, const Device& device) const override;
   json tokenizer_json() const override { return read_json(path_ / "tokenizer.json"); }
-  json tokenizer_config_json() const override;
+  json tokenizer_config_json() const override { return read_tokenizer_config(path_); }
+  json generation_config_json() const override;
   std::map<std::string, std::string> extra_files() const override;
   bool is_mlx() const override { return is_mlx_; }
 
@@ -75,7 +77,7 @@ class DirectoryModel final : public ModelSource {
 };
 
 DirectoryModel::DirectoryModel(const fs::path& path)
-    : path_(path), files_(path), config_(read_json(path / "config.json")) {
+    : path_(path), files_(path), config_(read_config_json(path / "config.json")) {
   is_mlx_ = has_mlx_layout();
   read_tensors();
   settle_tied_embeddings();
@@ -208,9 +210,9 @@ Buffer DirectoryModel::load(const std::string& name, DType wanted, const Device&
   return buffer;
 }
 
-json DirectoryModel::tokenizer_config_json() const {
-  const fs::path path = path_ / "tokenizer_config.json";
-  return is_file(path) ? read_json(path) : json::object();
+json DirectoryModel::generation_config_json() const {
+  const fs::path path = path_ / "generation_config.json";
+  return is_file(path) ? read_config_json(path) : json();
 }
 
 std::map<std::string, std::string> DirectoryModel::extra_files() const {

@@ -1,5 +1,12 @@
 #include "mixtape/io/json_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
@@ -16,16 +23,17 @@ std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-// Watches the parser: one set of keys for each object that is open.
-class KeyChecker {
+// Watches the parser: how deep it is, and, for strict reading, one set of keys for each object that is open.
+class Watcher {
  public:
-  explicit KeyChecker(const std::string& where) : where_(where) {}
+  Watcher(const std::string& where, bool unique_keys) : where_(where), unique_keys_(unique_keys) {}
 
   bool operator()(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
     using Event = nlohmann::json::parse_event_t;
     if (depth > kMaxDepth) {
       fail(ErrorCode::format, where_, ": JSON nests deeper than ", kMaxDepth, " levels");
     }
+    if (!unique_keys_) return true;
     if (event == Event::object_start) keys_.emplace_back();
     if (event == Event::object_end) keys_.pop_back();
     if (event == Event::key && !keys_.back().insert(parsed.get<std::string>()).second) {
@@ -36,23 +44,79 @@ class KeyChecker {
 
  private:
   const std::string& where_;
+  bool unique_keys_;
   std::vector<std::unordered_set<std::string>> keys_;
 };
 
-}  // namespace
-
-nlohmann::json parse_json(std::string_view text, const std::string& where) {
+nlohmann::json parse(std::string_view text, const std::string& where, bool unique_keys) {
   const std::size_t nul = text.find('\0');  // the parser would take it for the end
   if (nul != std::string_view::npos) fail(ErrorCode::format, where, ": byte ", nul, " of the JSON is NUL");
-  KeyChecker checker(where);
+  Watcher watcher(where, unique_keys);
   try {
     return nlohmann::json::parse(
-        text, [&checker](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-          return checker(depth, event, parsed);
+        text, [&watcher](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+          return watcher(depth, event, parsed);
         });
   } catch (const nlohmann::json::exception& error) {
     fail(ErrorCode::format, where, ": invalid JSON or UTF-8: ", error.what());
   }
+}
+
+// The end of the string that begins at `text`[begin], a quotation mark.
+std::size_t end_of_string(std::string_view text, std::size_t begin) {
+  std::size_t at = begin + 1;
+  while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+  return std::min(at + 1, text.size());
+}
+
+// Python's names of numbers that JSON can't hold, in quotation marks.
+std::string quote_special_numbers(std::string_view text) {
+  static constexpr std::string_view kNames[] = {"NaN", "Infinity", "-Infinity"};
+  std::string out;
+  if (text.find("NaN") == text.npos && text.find("Infinity") == text.npos) return out.assign(text);
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = text[at] == '"' ? end_of_string(text, at) : at + 1;
+    const auto* name = std::find_if(std::begin(kNames), std::end(kNames), [&](std::string_view known) {
+      return text.substr(at).starts_with(known);
+    });
+    const bool special = name != std::end(kNames);
+    if (special) end = at + name->size();
+    out.append(special ? "\"" : "").append(text.substr(at, end - at)).append(special ? "\"" : "");
+    at = end;
+  }
+  return out;
+}
+
+std::string read_stream(int fd, const std::string& where) {
+  std::string bytes;
+  char block[1 << 16];
+  while (true) {
+    const ssize_t size = ::read(fd, block, sizeof block);
+    if (size == 0) return bytes;
+    if (size > 0) {
+      bytes.append(block, static_cast<std::size_t>(size));
+    } else if (errno != EINTR) {
+      fail(ErrorCode::io, where, ": cannot read: ", std::strerror(errno));
+    }
+  }
+}
+
+// Pipes, terminals and other devices can't be mapped.
+bool is_stream(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+         !std::filesystem::is_directory(status);
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, const std::string& where) {
+  return parse(text, where, true);
+}
+
+nlohmann::json parse_config_json(std::string_view text, const std::string& where) {
+  return parse(quote_special_numbers(text), where, false);
 }
 
 nlohmann::json read_json(const std::filesystem::path& path) {
@@ -60,9 +124,16 @@ nlohmann::json read_json(const std::filesystem::path& path) {
   return parse_json(text_of(file), path.string());
 }
 
+nlohmann::json read_config_json(const std::filesystem::path& path) {
+  return parse_config_json(read_text(path), path.string());
+}
+
 std::string read_text(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  return std::string(text_of(file));
+  if (!is_stream(path)) return std::string(text_of(MappedFile(path)));
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(ErrorCode::io, path.string(), ": cannot open: ", std::strerror(errno));
+  const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* open) { ::close(*open); });
+  return read_stream(fd, path.string());
 }
 
 }  // namespace mixtape

@@ -1,4 +1,4 @@
-// Strict JSON: a duplicate key, ill-formed UTF-8, a NUL byte or nesting deeper than 64 is an error.
+// JSON files. Ill-formed UTF-8, a NUL byte or nesting deeper than 64 is always an error.
 #pragma once
 
 #include <filesystem>
@@ -8,13 +8,18 @@
 
 namespace mixtape {
 
-// Messages begin with `where`. Throws format.
+// Strict: a duplicate key is an error too. Messages begin with `where`. Throws format.
 nlohmann::json parse_json(std::string_view text, const std::string& where);
 
 // Parses a whole file; throws io if it cannot be read.
 nlohmann::json read_json(const std::filesystem::path& path);
 
-// The bytes of a file; throws io, naming the path.
+// Configuration as Python writes and reads it: of equal keys the last one counts, and NaN, Infinity and -Infinity
+// are allowed. These become strings of that name, so that whoever reads such a key refuses it.
+nlohmann::json parse_config_json(std::string_view text, const std::string& where);
+nlohmann::json read_config_json(const std::filesystem::path& path);
+
+// The bytes of a file, pipe or device, to its end; throws io, naming the path.
 std::string read_text(const std::filesystem::path& path);
 
 }  // namespace mixtape

@@ -1,5 +1,7 @@
 #include "mixtape/io/model_source.h"
 
+#include <nlohmann/json.hpp>
+
 #include "mixtape/core/error.h"
 #include "mixtape/io/directory_model.h"
 #include "mixtape/io/gguf_model.h"
@@ -9,6 +11,8 @@ namespace mixtape {
 ModelConfig ModelSource::config() const {
   return ModelConfig::parse(config_json(), where() + ": config.json");
 }
+
+nlohmann::json ModelSource::generation_config_json() const { return nullptr; }
 
 std::unique_ptr<ModelSource> open_model(const std::filesystem::path& path) {
   std::error_code reason;

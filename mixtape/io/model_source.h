@@ -37,9 +37,12 @@ class ModelSource {
   // Values as f32, bf16 or f16, rounded once; packed codes as u32. Any other pairing is refused.
   virtual Buffer load(const std::string& name, DType wanted, const Device& device) const = 0;
 
-  // Parsed tokenizer.json and tokenizer_config.json; the latter is an empty object if there is none.
+  // Parsed tokenizer.json, and what read_tokenizer_config gives: tokenizer_config.json with special tokens and
+  // chat templates that stand in files of their own; an empty object if there is nothing.
   virtual nlohmann::json tokenizer_json() const = 0;
   virtual nlohmann::json tokenizer_config_json() const = 0;
+  // Parsed generation_config.json; null if there is none.
+  virtual nlohmann::json generation_config_json() const;
   // Name -> contents of what a written directory takes along unchanged: tokenizer, chat template, licence.
   virtual std::map<std::string, std::string> extra_files() const = 0;
 

@@ -109,6 +109,7 @@ std::vector<Document> read_jsonl(const std::filesystem::path& path) {
     const std::string where = str(path.string(), ", line ", ++number);
     if (line.find_first_not_of(" \t\r") != line.npos) {
       documents.push_back(document_of(parse_line(line, where), where));
+      documents.back().where = where;
     }
   }
   return documents;
@@ -120,7 +121,7 @@ std::vector<Document> read_documents(const std::filesystem::path& path, std::str
     documents = read_jsonl(path);
   } else {
     for (std::string& text : split_documents(read_utf8_file(path), separator)) {
-      documents.push_back({std::move(text), nullptr, nullptr});
+      documents.push_back({std::move(text), nullptr, nullptr, path.string()});
     }
   }
   if (documents.empty()) fail(ErrorCode::format, path.string(), ": found no document");

@@ -14,6 +14,7 @@ struct Document {
   std::string text;
   nlohmann::ordered_json messages;  // array of {"role", "content", ...}; null for a text
   nlohmann::ordered_json tools;     // what the chat's "tools" said; null without
+  std::string where;                // file and line, for messages
 
   bool is_chat() const { return !messages.is_null(); }
 };

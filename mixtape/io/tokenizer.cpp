@@ -8,6 +8,7 @@
 #include "mixtape/io/text_utf8.h"
 #include "mixtape/io/tokenizer_added.h"
 #include "mixtape/io/tokenizer_bpe.h"
+#include "mixtape/io/tokenizer_files.h"
 #include "mixtape/io/tokenizer_parts.h"
 
 namespace mixtape {
@@ -37,6 +38,7 @@ struct Tokenizer::Parts {
   }
 
   void add(const AddedToken& token);
+  void add_special(AddedToken token);
   void encode_words(const std::string& normalized, bool at_start, std::vector<std::uint32_t>& ids) const;
   void encode_section(std::string_view text, bool at_start, std::vector<std::uint32_t>& ids) const;
 
@@ -69,6 +71,13 @@ void Tokenizer::Parts::add(const AddedToken& token) {
   } else {
     raw_tokens.add(token, token.content);
   }
+}
+
+// A token of the vocabulary becomes special; one that isn't there gets the next id.
+void Tokenizer::Parts::add_special(AddedToken token) {
+  if (token.content.empty() || added_ids.contains(token.content)) return;
+  token.id = find(token.content).value_or(static_cast<std::uint32_t>(tokens.size()));
+  add(token);
 }
 
 void Tokenizer::Parts::encode_words(const std::string& normalized, bool at_start,
@@ -126,12 +135,43 @@ std::vector<AddedToken> tokens_of_config(const json& config) {
   return tokens;
 }
 
-// A token of the configuration is its text, an object with "content", or null.
-std::optional<std::string> token_text(const json& config, const char* key) {
+// A token of the configuration is its text or an object with "content".
+std::string token_text(const json& token, const std::string& key) {
+  if (token.is_object()) return part::text(token, "content");
+  if (!token.is_string())
+    fail(ErrorCode::format, "tokenizer_config: \"", key, "\" is ", token.dump(), ", expected a token");
+  return token.get<std::string>();
+}
+
+std::optional<std::string> token_named(const json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return std::nullopt;
-  if (found->is_object()) return part::text(*found, "content");
-  return part::text(config, key);
+  return token_text(*found, key);
+}
+
+AddedToken special_token(const json& spec, const std::string& key) {
+  AddedToken token;
+  if (spec.is_object()) token = read_added_token(spec, 0);
+  token.content = token_text(spec, key);
+  token.special = true;
+  if (!spec.is_object()) token.normalized = false;
+  return token;
+}
+
+// Every special token that the configuration names, in the order in which transformers gives out ids.
+std::vector<AddedToken> special_tokens(const json& config) {
+  std::vector<AddedToken> tokens;
+  for (const char* key :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    const auto found = config.find(key);
+    if (found != config.end() && !found->is_null()) tokens.push_back(special_token(*found, key));
+  }
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+    const json more = config.value(key, json());
+    if (!more.is_structured()) continue;
+    for (const auto& [name, token] : more.items()) tokens.push_back(special_token(token, key));
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -144,16 +184,16 @@ Tokenizer Tokenizer::from_json(const json& tokenizer, const json& config) {
   for (const AddedToken& token : tokens_of_config(config)) {
     if (!parts->added_ids.contains(token.content)) parts->add(token);
   }
-  if (const auto text = token_text(config, "bos_token")) parts->bos = parts->find(*text);
-  if (const auto text = token_text(config, "eos_token")) parts->eos = parts->find(*text);
+  for (const AddedToken& token : special_tokens(config)) parts->add_special(token);
+  if (const auto text = token_named(config, "bos_token")) parts->bos = parts->find(*text);
+  if (const auto text = token_named(config, "eos_token")) parts->eos = parts->find(*text);
   return Tokenizer(std::move(parts));
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / "tokenizer.json";
-  const std::filesystem::path config = directory / "tokenizer_config.json";
   const json spec = read_json(file);
-  const json settings = std::filesystem::exists(config) ? read_json(config) : json();
+  const json settings = read_tokenizer_config(directory);
   try {
     return from_json(spec, settings);
   } catch (const Error& error) {
@@ -207,6 +247,7 @@ bool Tokenizer::is_special(std::uint32_t id) const {
   return id < parts_->special.size() && parts_->special[id];
 }
 
+const std::vector<std::uint32_t>& Tokenizer::prefix() const { return parts_->around.before; }
 std::optional<std::uint32_t> Tokenizer::bos_id() const { return parts_->bos; }
 std::optional<std::uint32_t> Tokenizer::eos_id() const { return parts_->eos; }
 

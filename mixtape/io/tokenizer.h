@@ -19,11 +19,12 @@ namespace mixtape {
 // the post-processor's ids go around the result if asked. The file's truncation and padding are not applied.
 class Tokenizer {
  public:
-  // Of the configuration bos_token, eos_token and added_tokens_decoder are read; it may be null.
+  // Of the configuration the special tokens and added_tokens_decoder are read; it may be null. Tokens that
+  // `tokenizer` lacks are added behind its last id, as transformers does.
   // Throws not_supported, naming a component type that isn't known, and format for anything malformed.
   static Tokenizer from_json(const nlohmann::json& tokenizer, const nlohmann::json& config);
 
-  // Reads tokenizer.json and, where it exists, tokenizer_config.json; messages name the file.
+  // Reads tokenizer.json and read_tokenizer_config; messages name the file.
   static Tokenizer load(const std::filesystem::path& directory);
 
   // Throws format, naming the byte offset, if `text` isn't valid UTF-8.
@@ -38,6 +39,9 @@ class Tokenizer {
       std::uint32_t id) const;  // as written in the vocabulary; throws index_out_of_range
   bool is_special(std::uint32_t id) const;
 
+  // What encode puts before every text if asked, such as BOS; may be empty.
+  const std::vector<std::uint32_t>& prefix() const;
+  // The tokens that the configuration names; what ends or begins a text may be others (stop_ids, prefix).
   std::optional<std::uint32_t> bos_id() const;
   std::optional<std::uint32_t> eos_id() const;
 

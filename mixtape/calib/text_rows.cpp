@@ -1,0 +1,64 @@
+#include "mixtape/calib/text_rows.h"
+
+#include <algorithm>
+
+#include "mixtape/core/error.h"
+#include "mixtape/io/text.h"
+
+namespace mixtape {
+namespace {
+
+TokenRow chat_row(const Document& document, const Tokenizer& tokenizer,
+                  const std::optional<ChatTemplate>& chat_template, ChatOptions options) {
+  if (!document.is_chat()) return tokenizer.encode(document.text, true);
+  require(chat_template.has_value(), "a chat, but the model has no chat template");
+  options.tools = document.tools;
+  return tokenizer.encode(chat_template->render(document.messages, options), false);
+}
+
+}  // namespace
+
+TextRows text_rows(const std::vector<std::filesystem::path>& files, const Tokenizer& tokenizer,
+                   std::int64_t length, std::int64_t max_tokens) {
+  TextRows result;
+  TokenRow stream;
+  for (const std::filesystem::path& file : files) {
+    require(file.extension() != ".jsonl", file.string(),
+            ": JSON lines, expected text; they can be read as chats");
+    const TokenRow ids = tokenizer.encode(read_utf8_file(file), false);
+    stream.insert(stream.end(), ids.begin(), ids.end());
+    ++result.documents;
+  }
+  result.tokens = static_cast<std::int64_t>(stream.size());
+  if (max_tokens > 0) stream.resize(std::min(stream.size(), static_cast<std::size_t>(max_tokens)));
+  result.rows = cut_rows(stream, tokenizer.prefix(), length);
+  require(!result.rows.empty(), "text: found ", stream.size(), " tokens, expected at least ",
+          length + 1 - static_cast<std::int64_t>(tokenizer.prefix().size()), " for one row");
+  return result;
+}
+
+TextRows chat_rows(const std::vector<std::filesystem::path>& files, const Tokenizer& tokenizer,
+                   const std::optional<ChatTemplate>& chat_template, std::int64_t length,
+                   const ChatOptions& options) {
+  TextRows result;
+  const auto longest = static_cast<std::size_t>(length) + 1;
+  for (const std::filesystem::path& file : files) {
+    for (const Document& document : read_jsonl(file)) {
+      TokenRow row;
+      try {
+        row = chat_row(document, tokenizer, chat_template, options);
+      } catch (const Error& error) {
+        fail(error.code(), document.where, ": ", error.what());
+      }
+      ++result.documents;
+      result.tokens += static_cast<std::int64_t>(row.size());
+      result.cut += row.size() > longest;
+      result.dropped += row.size() < 2;
+      row.resize(std::min(row.size(), longest));
+      if (row.size() > 1) result.rows.push_back(std::move(row));
+    }
+  }
+  return result;
+}
+
+}  // namespace mixtape
