@@ -18,7 +18,7 @@
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/core/random.h"
-#include "mixtape/nn/tensor_list.h"
+#include "mixtape/io/tensor_list.h"
 #include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/matmul/matmul.h"
 
@@ -71,7 +71,6 @@ class RandomSource final : public ModelSource {
   nlohmann::json tokenizer_json() const override { return {}; }
   nlohmann::json tokenizer_config_json() const override { return {}; }
   std::map<std::string, std::string> extra_files() const override { return {}; }
-  bool is_mlx() const override { return false; }
 
  private:
   // The same values, as fast as memory moves.

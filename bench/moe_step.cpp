@@ -10,8 +10,8 @@
 #include "mixtape/calib/data.h"
 #include "mixtape/calib/evaluate.h"
 #include "mixtape/core/random.h"
+#include "mixtape/io/tensor_list.h"
 #include "mixtape/nn/causal_lm.h"
-#include "mixtape/nn/tensor_list.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 
 namespace mixtape {

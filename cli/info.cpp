@@ -1,27 +1,42 @@
 // mixtape info: what a model consists of.
 #include <fmt/core.h>
 
+#include <set>
+
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
-#include "mixtape/nn/tensor_list.h"
+#include "mixtape/io/tensor_list.h"
 
 namespace mixtape::cli {
 namespace {
 
-void print_config(const ModelConfig& c) {
-  fmt::print("architecture   {}\n", name(c.architecture));
-  fmt::print("layers         {}\n", c.num_hidden_layers);
-  fmt::print("hidden size    {}\n", c.hidden_size);
-  fmt::print("heads          {} query, {} key/value, {} wide\n", c.num_attention_heads, c.num_key_value_heads,
-             c.head_dim);
-  fmt::print("mlp            {} wide\n", c.intermediate_size);
-  if (c.num_experts > 0) {
-    fmt::print("experts        {} of {}, {} wide\n", c.num_experts_per_tok, c.num_experts,
-               c.moe_intermediate_size);
+void print(const AttentionSpec& a) {
+  fmt::print("heads          {} query, {} key/value, {} wide\n", a.heads, a.kv_heads, a.head_dim);
+  if (a.window > 0) fmt::print("window         {} positions\n", a.window);
+}
+void print(const DenseMlpSpec& m) { fmt::print("mlp            {} wide\n", m.width); }
+void print(const SparseMlpSpec& m) {
+  fmt::print("experts        {} of {}, {} wide\n", m.experts_per_token, m.experts, m.width);
+}
+
+// Each kind of mixer and MLP once, where it comes first.
+void print_layers(const std::vector<LayerSpec>& layers) {
+  std::set<std::size_t> mixers, mlps;
+  const auto show = [](const auto& part) { print(part); };
+  for (const LayerSpec& layer : layers) {
+    if (mixers.insert(layer.mixer.index()).second) std::visit(show, layer.mixer);
+    if (mlps.insert(layer.mlp.index()).second) std::visit(show, layer.mlp);
   }
+}
+
+void print_config(const ModelConfig& c) {
+  fmt::print("architecture   {}\n", c.architecture->model_type);
+  fmt::print("layers         {}\n", c.layers.size());
+  fmt::print("hidden size    {}\n", c.hidden_size);
+  print_layers(c.layers);
   fmt::print("vocabulary     {}{}\n", c.vocab_size, c.tie_word_embeddings ? ", tied" : "");
-  fmt::print("rope           {}, theta {}\n", name(c.rope.type), c.rope.theta);
+  fmt::print("rope           {}, theta {}\n", name(c.ropes.front().type), c.ropes.front().theta);
 }
 
 void run_info(const std::string& path, bool list) {

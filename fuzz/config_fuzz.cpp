@@ -12,8 +12,8 @@ namespace {
 
 void read_model(const nlohmann::json& json) {
   const ModelConfig config = ModelConfig::parse(json, "config");
-  for (const std::int64_t layer : {0, 1, 7}) config.is_sparse(layer);
-  rope_inverse_frequencies(config);
+  const auto& attention = std::get<AttentionSpec>(config.layers.front().mixer);
+  rope_inverse_frequencies(config.ropes.front(), attention.head_dim);
 }
 
 void read_quantization(const nlohmann::json& json) {

@@ -29,6 +29,12 @@ check mixtape/backend/cuda $base mixtape/backend/gpu/ mixtape/backend/cuda/
 check mixtape/backend/sim $base mixtape/backend/gpu/ mixtape/backend/sim/
 for op in mixtape/ops/*/; do check "${op%/}" $base mixtape/autograd/ mixtape/ops/ mixtape/backend/cpu/ mixtape/backend/gpu/; done
 check mixtape/io $base mixtape/io/
+# A model type is named in its own file alone.
+if grep -rlE '"(llama|mistral|qwen[0-9a-z_]*)"' mixtape/nn mixtape/quant mixtape/calib mixtape/io cli --include=*.cpp --include=*.h |
+  grep -vE '_test\.cpp$|^mixtape/io/(architectures/|gguf_tokenizer\.)'; then
+  echo "names a model type: that belongs to its file in mixtape/io/architectures"
+  failed=1
+fi
 check mixtape/quant $base mixtape/io/ mixtape/quant/ mixtape/ops/quantize/
 check mixtape/nn $base mixtape/autograd/ mixtape/ops/ mixtape/io/ mixtape/quant/ mixtape/nn/
 check mixtape/calib $base mixtape/autograd/ mixtape/ops/ mixtape/io/ mixtape/quant/ mixtape/nn/ mixtape/calib/

@@ -36,6 +36,14 @@ void for_each_part(const std::string& path, std::int64_t experts, const Fn& fn) 
     fn(str(path.substr(0, at), ".mlp.experts.", e, ".", path.substr(at + stacked.size())), e, experts);
 }
 
+// In each sparse layer; 0 where there is none.
+std::int64_t experts_of(const ModelConfig& config) {
+  for (const LayerSpec& layer : config.layers) {
+    if (const auto* sparse = std::get_if<SparseMlpSpec>(&layer.mlp)) return sparse->experts;
+  }
+  return 0;
+}
+
 // Model and device.
 class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
@@ -97,8 +105,7 @@ class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::s
       const auto dot = v.name.rfind('.');
       const std::vector<float> all = v.var.grad().to_vector<float>();
       for_each_part(
-          v.name.substr(0, dot), config_.num_experts,
-          [&](const std::string& path, std::int64_t e, std::int64_t n) {
+          v.name.substr(0, dot), experts_, [&](const std::string& path, std::int64_t e, std::int64_t n) {
             const auto size = static_cast<std::ptrdiff_t>(all.size()) / n;
             const std::vector<float> part(all.begin() + e * size, all.begin() + (e + 1) * size);
             EXPECT_LE(relative_distance(part, floats(expected_.at(prefix + path + v.name.substr(dot)))), 1e-3)
@@ -113,6 +120,7 @@ class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::s
 
   std::unique_ptr<ModelSource> source_;
   ModelConfig config_;
+  std::int64_t experts_ = experts_of(config_);
   SafetensorsFile expected_;
   Tape tape_;
   Parameters teacher_, student_;
@@ -123,7 +131,7 @@ TEST_P(DwqParity, CodesScalesAndBiasesAreEqual) {
   std::size_t parts = 0;
   for (const auto& [module, q] : student_.quantized) {
     const QuantizedMatrix& matrix = q;
-    for_each_part(module, config_.num_experts, [&](const std::string& path, std::int64_t e, std::int64_t n) {
+    for_each_part(module, experts_, [&](const std::string& path, std::int64_t e, std::int64_t n) {
       ++parts;
       for (const auto& [suffix, buffer] :
            {std::pair(".weight", matrix.codes), std::pair(".scales", matrix.scales),

@@ -186,7 +186,7 @@ std::string targets_fingerprint(const std::string& model, const ModelConfig& con
                                 std::span<const TokenRow> rows, const KlOptions& options) {
   Hash hash;
   for (const TokenRow& row : rows) hash.add(row.data(), row.size() * sizeof(row[0]));
-  return str(model, " ", name(config.architecture), " ", config.hidden_size, "x", config.num_hidden_layers,
+  return str(model, " ", config.architecture->model_type, " ", config.hidden_size, "x", config.layers.size(),
              " rows ", rows.size(), " ", std::hex, hash.state(), std::dec, " k ", options.top_k, " t ",
              options.temperature);
 }

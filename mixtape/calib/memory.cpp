@@ -3,23 +3,25 @@
 #include <algorithm>
 
 #include "mixtape/calib/evaluate.h"
-#include "mixtape/nn/tensor_list.h"
+#include "mixtape/io/tensor_list.h"
 
 namespace mixtape {
 namespace {
 
-// Elements per token that the backward pass of layer i keeps.
-double kept_per_token(const ModelConfig& c, std::int64_t i) {
-  const auto d = static_cast<double>(c.hidden_size);
-  const auto heads = static_cast<double>(c.num_attention_heads + c.num_key_value_heads);
-  const auto queries = static_cast<double>(c.num_attention_heads * c.head_dim);
-  const auto kv = static_cast<double>(c.num_key_value_heads * c.head_dim);
-  const double head_norms =
-      c.architecture == Architecture::llama ? 0.0 : heads * static_cast<double>(c.head_dim);
-  const double attention = 4.0 * d + 2.0 * queries + 2.0 * kv + head_norms;
-  if (!c.is_sparse(i)) return attention + 3.0 * static_cast<double>(c.intermediate_size);
-  const auto chosen = static_cast<double>(c.num_experts_per_tok);
-  return attention + chosen * (2.0 * d + 3.0 * static_cast<double>(c.moe_intermediate_size));
+// Elements per token that the backward pass keeps of a mixer, and of an MLP.
+double kept_of(const AttentionSpec& a, double hidden) {
+  const auto queries = static_cast<double>(a.heads * a.head_dim);
+  const auto kv = static_cast<double>(a.kv_heads * a.head_dim);
+  return 4.0 * hidden + 2.0 * queries + 2.0 * kv + (a.qk_norms ? queries + kv : 0.0);
+}
+double kept_of(const DenseMlpSpec& m, double) { return 3.0 * static_cast<double>(m.width); }
+double kept_of(const SparseMlpSpec& m, double hidden) {
+  return static_cast<double>(m.experts_per_token) * (2.0 * hidden + 3.0 * static_cast<double>(m.width));
+}
+
+double kept_per_token(const LayerSpec& layer, std::int64_t hidden) {
+  const auto kept = [&](const auto& spec) { return kept_of(spec, static_cast<double>(hidden)); };
+  return std::visit(kept, layer.mixer) + std::visit(kept, layer.mlp);
 }
 
 }  // namespace
@@ -38,8 +40,8 @@ double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& p
         count * module->stored->bits / 8.0 + scales * 4.0 * 5.0;  // value, gradient, two moments, best state
   }
   double activations = 0.0, largest_layer = 0.0;
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const double layer = kept_per_token(config, i) * static_cast<double>(tokens) * element;
+  for (const LayerSpec& spec : config.layers) {
+    const double layer = kept_per_token(spec, config.hidden_size) * static_cast<double>(tokens) * element;
     largest_layer = std::max(largest_layer, layer);
     activations += checkpoint_blocks ? static_cast<double>(tokens * config.hidden_size) * element : layer;
   }

@@ -31,9 +31,9 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
   const NoGrad guard(tape);
   const auto batch = static_cast<std::int64_t>(prompts.size());
   const Buffer ids = tape.alloc(DType::u32, {batch});
-  KeyValueCache cache;
+  GenerationState state;
   ForwardOptions forward;
-  forward.cache = &cache;
+  forward.state = &state;
   std::vector<TokenRow> rows = prompts, next = prompts;
   std::vector<bool> stopped(rows.size(), false);
   for (std::int64_t i = 0; i < count; ++i) {

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "mixtape/nn/tensor_list.h"
+#include "mixtape/io/tensor_list.h"
 #include "mixtape/ops/elementwise/cast.h"
 
 namespace mixtape {

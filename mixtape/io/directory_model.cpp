@@ -56,7 +56,6 @@ class DirectoryModel final : public ModelSource {
   json tokenizer_config_json() const override { return read_tokenizer_config(path_); }
   json generation_config_json() const override;
   std::map<std::string, std::string> extra_files() const override;
-  bool is_mlx() const override { return is_mlx_; }
 
  private:
   using ExpertParts = std::map<std::int64_t, TensorView>;  // expert -> its tensor

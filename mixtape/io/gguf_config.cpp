@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -10,24 +9,16 @@
 #include <vector>
 
 #include "mixtape/core/error.h"
+#include "mixtape/io/architecture.h"
+#include "mixtape/io/gguf_keys.h"
 
 namespace mixtape {
 namespace {
 
 using nlohmann::json;
 
-struct ArchitectureNames {
-  std::string_view gguf;
-  const char* model_type;
-  const char* class_name;
-};
-constexpr std::array kArchitectures = {
-    ArchitectureNames{"llama", "llama", "LlamaForCausalLM"},
-    ArchitectureNames{"qwen3", "qwen3", "Qwen3ForCausalLM"},
-    ArchitectureNames{"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM"},
-};
-
-// Keys below "<architecture>." that are read here or that don't change the model.
+// Keys below "<architecture>." that are read here for every architecture, or that don't change the model
+// (those of experts: where there are none).
 constexpr std::array<std::string_view, 21> kKnownKeys = {
     "attention.head_count",
     "attention.head_count_kv",
@@ -52,65 +43,38 @@ constexpr std::array<std::string_view, 21> kKnownKeys = {
     "vocab_size",
 };
 
-constexpr std::int64_t kMaxSize = 1 << 21;  // so that a product of three sizes fits 63 bits
 constexpr std::int64_t kMaxPosition = 1 << 30;
 
-// The keys of the file's architecture, by what follows "<architecture>.".
-class Keys {
- public:
-  explicit Keys(const GgufFile& source)
-      : file(source), prefix_(str(source.string("general.architecture"), ".")) {}
-
-  std::string full(std::string_view key) const { return prefix_ + std::string(key); }
-  bool has(std::string_view key) const { return file.has(full(key)); }
-  std::string_view prefix() const { return prefix_; }
-
-  // 1 to `most`; the fallback, where one is given, is for an absent key.
-  std::int64_t positive(std::string_view key, std::int64_t fallback = 0, std::int64_t most = kMaxSize) const {
-    if (fallback > 0 && !has(key)) return fallback;
-    const std::int64_t found = file.integer(full(key));
-    if (found < 1 || found > most) fail_value(key, found, str("1 to ", most));
-    return found;
+const Architecture& architecture_of(const GgufFile& file) {
+  const std::string_view name = file.string("general.architecture");
+  const Architecture* found = find_gguf_architecture(name);
+  if (found == nullptr) {
+    fail(ErrorCode::not_supported, file.where(), ": architecture is '", name, "', expected one of ",
+         gguf_architecture_names());
   }
-
-  // The shortest decimal that is the same f32: 1e-05 rather than 9.999999747378752e-06.
-  double number(std::string_view key) const {
-    const double exact = file.number(full(key));
-    if (!std::isfinite(exact) || exact <= 0) fail_value(key, exact, "a positive number");
-    char text[64];
-    const auto written = std::to_chars(text, text + sizeof text, static_cast<float>(exact));
-    double shortest = 0;
-    std::from_chars(text, written.ptr, shortest);
-    return file.find(full(key))->type == GgufValueType::f32 ? shortest : exact;
-  }
-
-  template <class T>
-  [[noreturn]] void fail_value(std::string_view key, const T& found, const std::string& wanted) const {
-    fail(ErrorCode::format, file.where(), ": '", full(key), "' is ", found, ", expected ", wanted);
-  }
-
-  const GgufFile& file;
-
- private:
-  std::string prefix_;
-};
-
-const ArchitectureNames& architecture(const GgufFile& file) {
-  const std::string_view found = file.string("general.architecture");
-  const auto* names = std::find_if(kArchitectures.begin(), kArchitectures.end(),
-                                   [&](const ArchitectureNames& known) { return known.gguf == found; });
-  if (names == kArchitectures.end()) {
-    fail(ErrorCode::not_supported, file.where(), ": architecture is '", found,
-         "', expected llama, qwen3 or qwen3moe");
-  }
-  return *names;
+  return *found;
 }
 
-void refuse_unknown_keys(const Keys& keys) {
+template <class Keys>
+bool is_among(const Keys& known, std::string_view key) {
+  return std::find(known.begin(), known.end(), key) != known.end();
+}
+
+// Files of models without experts may say so.
+void refuse_experts(const GgufKeys& keys, const Architecture& architecture) {
+  if (!keys.has("expert_count") || is_among(architecture.gguf_keys, "expert_count")) return;
+  const std::int64_t experts = keys.file.integer(keys.full("expert_count"));
+  if (experts == 0) return;
+  fail(ErrorCode::not_supported, keys.file.where(), ": '", keys.full("expert_count"), "' is ", experts,
+       ", expected none for this architecture");
+}
+
+void refuse_unknown_keys(const GgufKeys& keys, const Architecture& architecture) {
+  refuse_experts(keys, architecture);
   for (const auto& [key, value] : keys.file.metadata()) {
     if (!key.starts_with(keys.prefix())) continue;
     const std::string_view rest = std::string_view(key).substr(keys.prefix().size());
-    if (std::find(kKnownKeys.begin(), kKnownKeys.end(), rest) == kKnownKeys.end()) {
+    if (!is_among(kKnownKeys, rest) && !is_among(architecture.gguf_keys, rest)) {
       fail(ErrorCode::not_supported, keys.file.where(), ": key '", key,
            "' may change the model and is not supported");
     }
@@ -121,7 +85,7 @@ void refuse_unknown_keys(const Keys& keys) {
   }
 }
 
-std::int64_t vocab_size(const Keys& keys) {
+std::int64_t vocab_size(const GgufKeys& keys) {
   const GgufTensor* table = keys.file.find_tensor("token_embd.weight");
   if (table == nullptr) fail(ErrorCode::format, keys.file.where(), ": lacks tensor 'token_embd.weight'");
   const std::int64_t rows = table->shape.rank() == 2 ? table->shape[0] : 0;
@@ -136,7 +100,7 @@ std::int64_t vocab_size(const Keys& keys) {
   return rows;
 }
 
-std::int64_t head_dim(const Keys& keys, std::int64_t hidden, std::int64_t heads) {
+std::int64_t head_dim(const GgufKeys& keys, std::int64_t hidden, std::int64_t heads) {
   if (!keys.has("attention.key_length") && hidden % heads != 0) {
     keys.fail_value("attention.head_count", heads, str("a divisor of the hidden size ", hidden));
   }
@@ -159,7 +123,7 @@ double llama3_divisor(double theta, std::int64_t dim, std::int64_t i, double fac
 }
 
 // rope_freqs.weight holds only the divisors: accepted when the llama3 rule gives the same ones.
-json llama3_scaling(const Keys& keys, const GgufTensor& tensor, double theta, std::int64_t dim) {
+json llama3_scaling(const GgufKeys& keys, const GgufTensor& tensor, double theta, std::int64_t dim) {
   if (tensor.shape != Shape{dim / 2} || tensor.type != GgufType::f32) {
     fail(ErrorCode::format, keys.file.where(), ": tensor 'rope_freqs.weight' is ", tensor.type, " ",
          tensor.shape, ", expected F32 ", Shape{dim / 2});
@@ -181,7 +145,7 @@ json llama3_scaling(const Keys& keys, const GgufTensor& tensor, double theta, st
           {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", length}};
 }
 
-json rope_scaling(const Keys& keys, double theta, std::int64_t dim) {
+json rope_scaling(const GgufKeys& keys, double theta, std::int64_t dim) {
   const std::string type(keys.has("rope.scaling.type") ? keys.file.string(keys.full("rope.scaling.type"))
                                                        : "");
   const bool older_linear = type.empty() && keys.has("rope.scale_linear");
@@ -201,7 +165,7 @@ json rope_scaling(const Keys& keys, double theta, std::int64_t dim) {
   return {{"rope_type", "linear"}, {"type", "linear"}, {"factor", factor}};
 }
 
-void add_token_ids(const Keys& keys, std::int64_t vocab, json& config) {
+void add_token_ids(const GgufKeys& keys, std::int64_t vocab, json& config) {
   for (const char* name : {"bos", "eos", "padding", "unknown", "eot", "eom"}) {
     const std::string key = str("tokenizer.ggml.", name, "_token_id");
     if (!keys.file.has(key)) continue;
@@ -220,34 +184,18 @@ void add_token_ids(const Keys& keys, std::int64_t vocab, json& config) {
   }
 }
 
-void add_experts(const Keys& keys, std::string_view model_type, json& config) {
-  if (model_type != "qwen3_moe") {
-    const std::int64_t experts = keys.has("expert_count") ? keys.file.integer(keys.full("expert_count")) : 0;
-    if (experts == 0) return;
-    fail(ErrorCode::not_supported, keys.file.where(), ": '", keys.full("expert_count"), "' is ", experts,
-         ", expected none for this architecture");
-  }
-  config["num_experts"] = keys.positive("expert_count");
-  config["num_experts_per_tok"] = keys.positive("expert_used_count");
-  config["moe_intermediate_size"] = keys.positive("expert_feed_forward_length");
-  config["norm_topk_prob"] = true;
-  config["decoder_sparse_step"] = 1;
-  config["mlp_only_layers"] = json::array();
-}
-
 }  // namespace
 
 json gguf_config_json(const GgufFile& file) {
-  const ArchitectureNames& names = architecture(file);
-  const Keys keys(file);
+  const Architecture& architecture = architecture_of(file);
+  const GgufKeys keys(file);
   const std::int64_t hidden = keys.positive("embedding_length"),
                      heads = keys.positive("attention.head_count");
   const std::int64_t dim = head_dim(keys, hidden, heads), vocab = vocab_size(keys);
   const double theta = keys.has("rope.freq_base") ? keys.number("rope.freq_base") : 10000.0;
-  const bool is_llama = names.gguf == "llama";
   json config = {
-      {"architectures", {names.class_name}},
-      {"model_type", names.model_type},
+      {"architectures", {architecture.class_name}},
+      {"model_type", architecture.model_type},
       {"vocab_size", vocab},
       {"hidden_size", hidden},
       {"intermediate_size", keys.positive("feed_forward_length")},
@@ -262,13 +210,11 @@ json gguf_config_json(const GgufFile& file) {
       {"rope_scaling", rope_scaling(keys, theta, dim)},
       {"hidden_act", "silu"},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
-      {"attention_bias", file.find_tensor("blk.0.attn_q.bias") != nullptr},
       {"torch_dtype", "bfloat16"},
   };
-  if (is_llama) config["mlp_bias"] = file.find_tensor("blk.0.ffn_gate.bias") != nullptr;
-  add_experts(keys, names.model_type, config);
+  if (architecture.read_gguf) architecture.read_gguf(keys, config);
   add_token_ids(keys, vocab, config);
-  refuse_unknown_keys(keys);
+  refuse_unknown_keys(keys, architecture);
   return config;
 }
 

@@ -12,90 +12,10 @@
 #include "mixtape/io/gguf.h"
 #include "mixtape/io/gguf_config.h"
 #include "mixtape/io/gguf_tokenizer.h"
+#include "mixtape/io/tensor_list.h"
 
 namespace mixtape {
 namespace {
-
-// A tensor that the model has: its two names, its shape, and for q and k of llama the number of heads, whose
-// rows the file stores interleaved.
-struct Expected {
-  std::string gguf_name;
-  std::string name;
-  Shape shape;
-  std::int64_t interleaved_heads = 0;
-};
-
-struct Linear {
-  const char* gguf_name;
-  const char* name;
-  Shape shape;
-  std::int64_t interleaved_heads = 0;
-};
-
-void add_attention(const ModelConfig& c, const std::string& from, const std::string& to,
-                   std::vector<Expected>& out) {
-  const std::int64_t q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
-  const bool is_llama = c.architecture == Architecture::llama;
-  const Linear linears[] = {
-      {"attn_q", "q_proj", {q, c.hidden_size}, is_llama ? c.num_attention_heads : 0},
-      {"attn_k", "k_proj", {kv, c.hidden_size}, is_llama ? c.num_key_value_heads : 0},
-      {"attn_v", "v_proj", {kv, c.hidden_size}},
-      {"attn_output", "o_proj", {c.hidden_size, q}},
-  };
-  for (const Linear& l : linears) {
-    const std::string gguf = from + l.gguf_name, name = to + "self_attn." + l.name;
-    out.push_back({gguf + ".weight", name + ".weight", l.shape, l.interleaved_heads});
-    if (c.attention_bias) out.push_back({gguf + ".bias", name + ".bias", {l.shape[0]}, l.interleaved_heads});
-  }
-  if (is_llama) return;
-  for (const char* which : {"q", "k"}) {
-    out.push_back({str(from, "attn_", which, "_norm.weight"),
-                   str(to, "self_attn.", which, "_norm.weight"),
-                   {c.head_dim}});
-  }
-}
-
-void add_mlp(const ModelConfig& c, const std::string& from, const std::string& to,
-             std::vector<Expected>& out) {
-  const Linear linears[] = {
-      {"ffn_gate", "gate_proj", {c.intermediate_size, c.hidden_size}},
-      {"ffn_up", "up_proj", {c.intermediate_size, c.hidden_size}},
-      {"ffn_down", "down_proj", {c.hidden_size, c.intermediate_size}},
-  };
-  for (const Linear& l : linears) {
-    const std::string gguf = from + l.gguf_name, name = to + "mlp." + l.name;
-    out.push_back({gguf + ".weight", name + ".weight", l.shape});
-    if (c.mlp_bias) out.push_back({gguf + ".bias", name + ".bias", {l.shape[0]}});
-  }
-}
-
-void add_experts(const ModelConfig& c, const std::string& from, const std::string& to,
-                 std::vector<Expected>& out) {
-  const std::int64_t experts = c.num_experts, width = c.moe_intermediate_size, hidden = c.hidden_size;
-  out.push_back({from + "ffn_gate_inp.weight", to + "mlp.gate.weight", {experts, hidden}});
-  out.push_back(
-      {from + "ffn_gate_exps.weight", to + "mlp.switch_mlp.gate_proj.weight", {experts, width, hidden}});
-  out.push_back(
-      {from + "ffn_up_exps.weight", to + "mlp.switch_mlp.up_proj.weight", {experts, width, hidden}});
-  out.push_back(
-      {from + "ffn_down_exps.weight", to + "mlp.switch_mlp.down_proj.weight", {experts, hidden, width}});
-}
-
-std::vector<Expected> expected_tensors(const ModelConfig& c) {
-  std::vector<Expected> out;
-  const Shape table{c.vocab_size, c.hidden_size};
-  out.push_back({"token_embd.weight", "model.embed_tokens.weight", table});
-  for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
-    const std::string from = str("blk.", layer, "."), to = str("model.layers.", layer, ".");
-    out.push_back({from + "attn_norm.weight", to + "input_layernorm.weight", {c.hidden_size}});
-    add_attention(c, from, to, out);
-    out.push_back({from + "ffn_norm.weight", to + "post_attention_layernorm.weight", {c.hidden_size}});
-    c.is_sparse(layer) ? add_experts(c, from, to, out) : add_mlp(c, from, to, out);
-  }
-  out.push_back({"output_norm.weight", "model.norm.weight", {c.hidden_size}});
-  if (!c.tie_word_embeddings) out.push_back({"output.weight", "lm_head.weight", table});
-  return out;
-}
 
 // The file's row for row `row` of Hugging Face's: per head, the file has pairs (i, half i) next to each
 // other, Hugging Face the first halves before the second.
@@ -157,8 +77,8 @@ class GgufModel final : public ModelSource {
  public:
   explicit GgufModel(const std::filesystem::path& path) : file_(path), config_(gguf_config_json(file_)) {
     std::set<std::string_view> known = {"rope_freqs.weight"};  // part of the config
-    for (const Expected& expected : expected_tensors(ModelConfig::parse(config_, where()))) {
-      const Entry entry{&checked(expected), expected.interleaved_heads};
+    for (const ModelTensor& expected : tensor_list(ModelConfig::parse(config_, where()))) {
+      const Entry entry{&checked(expected), expected.gguf_interleaved_heads};
       known.insert(entry.tensor->name);
       entries_.emplace(expected.name, entry);
     }
@@ -216,7 +136,6 @@ class GgufModel final : public ModelSource {
     return {{"tokenizer.json", tokenizer_json().dump()},
             {"tokenizer_config.json", tokenizer_config_json().dump(2)}};
   }
-  bool is_mlx() const override { return false; }
 
  private:
   struct Entry {
@@ -224,7 +143,7 @@ class GgufModel final : public ModelSource {
     std::int64_t interleaved_heads;
   };
 
-  const GgufTensor& checked(const Expected& expected) const {
+  const GgufTensor& checked(const ModelTensor& expected) const {
     const GgufTensor* tensor = file_.find_tensor(expected.gguf_name);
     if (tensor == nullptr) fail(ErrorCode::format, where(), ": lacks tensor '", expected.gguf_name, "'");
     if (tensor->shape != expected.shape) {

@@ -122,15 +122,16 @@ TEST_F(GgufModel, LlamaConfigAndNames) {
   EXPECT_EQ(json["torch_dtype"], "bfloat16");
   EXPECT_TRUE(json["rope_scaling"].is_null());
   const ModelConfig config = model->config();
-  EXPECT_EQ(config.architecture, Architecture::llama);
+  EXPECT_EQ(config.architecture->model_type, "llama");
   EXPECT_EQ(config.vocab_size, 5);
   EXPECT_EQ(config.hidden_size, 6);
-  EXPECT_EQ(config.head_dim, 4);
-  EXPECT_EQ(config.num_attention_heads, 2);
-  EXPECT_EQ(config.num_key_value_heads, 1);
-  EXPECT_EQ(config.rope.theta, 5e5);
+  const AttentionSpec attention = std::get<AttentionSpec>(config.layers[0].mixer);
+  EXPECT_EQ(attention.head_dim, 4);
+  EXPECT_EQ(attention.heads, 2);
+  EXPECT_EQ(attention.kv_heads, 1);
+  EXPECT_EQ(config.ropes[0].theta, 5e5);
   EXPECT_TRUE(config.tie_word_embeddings);
-  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(attention.qkv_bias || attention.output_bias);
   EXPECT_THAT(
       model->names(),
       ElementsAre("model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
@@ -141,7 +142,6 @@ TEST_F(GgufModel, LlamaConfigAndNames) {
                   "model.norm.weight"));
   EXPECT_EQ(model->shape("model.layers.0.self_attn.o_proj.weight"), (Shape{6, 8}));
   EXPECT_EQ(model->stored_dtype("model.norm.weight"), DType::f32);
-  EXPECT_FALSE(model->is_mlx());
   EXPECT_THAT(load(*model, "model.norm.weight"), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
@@ -159,7 +159,7 @@ TEST_F(GgufModel, LlamaRowsOfQAndKAreReordered) {
     m.add(std::string("blk.0.") + bias + ".bias", {is_q ? 8u : is_output ? 6u : 4u});
   }
   const auto model = open(m);
-  EXPECT_TRUE(model->config().attention_bias);
+  EXPECT_TRUE(std::get<AttentionSpec>(model->config().layers[0].mixer).qkv_bias);
   const std::string attention = "model.layers.0.self_attn.";
   EXPECT_THAT(load(*model, attention + "q_proj.bias"), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
   EXPECT_THAT(load(*model, attention + "k_proj.bias"), ElementsAre(0, 2, 1, 3));
@@ -177,7 +177,7 @@ TEST_F(GgufModel, LlamaRowsOfQAndKAreReordered) {
 
 TEST_F(GgufModel, Qwen3RowsStay) {
   const auto model = open(Model("qwen3"));
-  EXPECT_EQ(model->config().architecture, Architecture::qwen3);
+  EXPECT_EQ(model->config().architecture->model_type, "qwen3");
   EXPECT_EQ(load(*model, "model.layers.0.self_attn.q_proj.weight")[6], 6.0f);
   EXPECT_EQ(model->shape("model.layers.0.self_attn.q_norm.weight"), Shape{4});
   EXPECT_EQ(model->shape("model.layers.0.self_attn.k_norm.weight"), Shape{4});
@@ -186,12 +186,12 @@ TEST_F(GgufModel, Qwen3RowsStay) {
 TEST_F(GgufModel, Qwen3MoeExpertsAreStacked) {
   const auto model = open(Model("qwen3moe"));
   const ModelConfig config = model->config();
-  EXPECT_EQ(config.architecture, Architecture::qwen3_moe);
-  EXPECT_EQ(config.num_experts, 3);
-  EXPECT_EQ(config.num_experts_per_tok, 2);
-  EXPECT_EQ(config.moe_intermediate_size, 2);
-  EXPECT_TRUE(config.norm_topk_prob);
-  EXPECT_TRUE(config.is_sparse(0));
+  EXPECT_EQ(config.architecture->model_type, "qwen3_moe");
+  const SparseMlpSpec experts = std::get<SparseMlpSpec>(config.layers[0].mlp);
+  EXPECT_EQ(experts.experts, 3);
+  EXPECT_EQ(experts.experts_per_token, 2);
+  EXPECT_EQ(experts.width, 2);
+  EXPECT_TRUE(experts.normalized_weights);
   const std::string mlp = "model.layers.0.mlp.";
   EXPECT_EQ(model->shape(mlp + "gate.weight"), (Shape{3, 6}));
   EXPECT_EQ(model->shape(mlp + "switch_mlp.gate_proj.weight"), (Shape{3, 2, 6}));
@@ -228,12 +228,14 @@ TEST_F(GgufModel, LargeTensorsKeepTheirRows) {
 }
 
 TEST_F(GgufModel, LinearRope) {
-  const auto rope =
-      open(Model("llama").string("rope.scaling.type", "linear").f32("rope.scaling.factor", 4))->config().rope;
+  const auto rope = open(Model("llama").string("rope.scaling.type", "linear").f32("rope.scaling.factor", 4))
+                        ->config()
+                        .ropes[0];
   EXPECT_EQ(rope.type, RopeType::linear);
   EXPECT_EQ(rope.factor, 4.0);
-  EXPECT_EQ(open(Model("llama").f32("rope.scale_linear", 2))->config().rope.factor, 2.0);
-  EXPECT_EQ(open(Model("llama").string("rope.scaling.type", "none"))->config().rope.type, RopeType::plain);
+  EXPECT_EQ(open(Model("llama").f32("rope.scale_linear", 2))->config().ropes[0].factor, 2.0);
+  EXPECT_EQ(open(Model("llama").string("rope.scaling.type", "none"))->config().ropes[0].type,
+            RopeType::plain);
   EXPECT_THAT(refusal(Model("llama").string("rope.scaling.type", "yarn"), ErrorCode::not_supported),
               HasSubstr("'yarn'"));
 }
@@ -262,7 +264,7 @@ Model with_rope_freqs(double length) {
 
 TEST_F(GgufModel, Llama3RopeIsRecognized) {
   const auto model = open(with_rope_freqs(8192));
-  const RopeConfig rope = model->config().rope;
+  const RopeConfig rope = model->config().ropes[0];
   EXPECT_EQ(rope.type, RopeType::llama3);
   EXPECT_EQ(rope.factor, 8.0);
   EXPECT_EQ(rope.low_freq_factor, 1.0);
@@ -270,7 +272,7 @@ TEST_F(GgufModel, Llama3RopeIsRecognized) {
   EXPECT_EQ(rope.original_max_position_embeddings, 8192);
   EXPECT_FALSE(model->has("rope_freqs.weight"));
   const auto other = open(with_rope_freqs(4096).u32("rope.scaling.original_context_length", 4096));
-  EXPECT_EQ(other->config().rope.original_max_position_embeddings, 4096);
+  EXPECT_EQ(other->config().ropes[0].original_max_position_embeddings, 4096);
 }
 
 TEST_F(GgufModel, OtherRopeFrequenciesAreRefused) {
@@ -284,7 +286,7 @@ TEST_F(GgufModel, OtherRopeFrequenciesAreRefused) {
   EXPECT_THAT(refusal(both, ErrorCode::not_supported), HasSubstr("linear"));
   Model ones("llama");
   ones.tensors["rope_freqs.weight"] = {{2}, {1, 1}};
-  EXPECT_EQ(open(ones)->config().rope.type, RopeType::plain);
+  EXPECT_EQ(open(ones)->config().ropes[0].type, RopeType::plain);
 }
 
 TEST_F(GgufModel, J5_IdsBeyondTheVocabulary) {

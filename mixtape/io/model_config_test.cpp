@@ -36,6 +36,22 @@ json with(json config, const char* key, const json& value) {
   return config;
 }
 
+AttentionSpec attention(const ModelConfig& config) {
+  return std::get<AttentionSpec>(config.layers.front().mixer);
+}
+
+SparseMlpSpec experts(const ModelConfig& config) {
+  return std::get<SparseMlpSpec>(config.layers.front().mlp);
+}
+
+bool mlp_bias(const ModelConfig& config) { return std::get<DenseMlpSpec>(config.layers.front().mlp).bias; }
+
+std::vector<bool> sparse_layers(const ModelConfig& config) {
+  std::vector<bool> sparse;
+  for (const LayerSpec& layer : config.layers) sparse.push_back(layer.is_sparse());
+  return sparse;
+}
+
 void expect_refused(const json& config, ErrorCode code, const std::string& message) {
   MIXTAPE_EXPECT_ERROR(parse(config), code, "config.json: ");
   MIXTAPE_EXPECT_ERROR(parse(config), code, message);
@@ -51,9 +67,9 @@ TEST(ModelConfig, ReadsTheRealFiles) {
     return parse(read_json("tests/data/" + path + "/config.json"));
   };
   const ModelConfig stories = read("stories260k");
-  EXPECT_EQ(stories.architecture, Architecture::llama);
+  EXPECT_EQ(stories.architecture->model_type, "llama");
   EXPECT_EQ(stories.vocab_size, 512);
-  EXPECT_EQ(stories.head_dim, 8);
+  EXPECT_EQ(attention(stories).head_dim, 8);
   EXPECT_EQ(stories.rms_norm_eps, 1e-5);
   EXPECT_TRUE(stories.tie_word_embeddings);
   EXPECT_EQ(stories.bos_token_id, 1);
@@ -61,22 +77,22 @@ TEST(ModelConfig, ReadsTheRealFiles) {
   EXPECT_EQ(stories.dtype, DType::f32);
 
   const ModelConfig rope3 = read("parity/llama_tied_bias_rope3");
-  EXPECT_EQ(rope3.rope.type, RopeType::llama3);
-  EXPECT_EQ(rope3.rope.factor, 8.0);
-  EXPECT_EQ(rope3.rope.original_max_position_embeddings, 32);
-  EXPECT_TRUE(rope3.attention_bias && rope3.mlp_bias);
+  EXPECT_EQ(rope3.ropes[0].type, RopeType::llama3);
+  EXPECT_EQ(rope3.ropes[0].factor, 8.0);
+  EXPECT_EQ(rope3.ropes[0].original_max_position_embeddings, 32);
+  EXPECT_TRUE(attention(rope3).qkv_bias && attention(rope3).output_bias && mlp_bias(rope3));
 
-  EXPECT_EQ(read("parity/llama").num_key_value_heads, 2);
-  EXPECT_EQ(read("parity/qwen3").architecture, Architecture::qwen3);
-  EXPECT_EQ(read("parity/qwen3").head_dim, 32);
+  EXPECT_EQ(attention(read("parity/llama")).kv_heads, 2);
+  EXPECT_EQ(read("parity/qwen3").architecture->model_type, "qwen3");
+  EXPECT_EQ(attention(read("parity/qwen3")).head_dim, 32);
 
   const ModelConfig moe = read("parity/qwen3_moe");
-  EXPECT_EQ(moe.num_experts, 8);
-  EXPECT_TRUE(moe.norm_topk_prob);
-  EXPECT_TRUE(moe.is_sparse(0) && !moe.is_sparse(1) && moe.is_sparse(2));
+  EXPECT_EQ(experts(moe).experts, 8);
+  EXPECT_TRUE(experts(moe).normalized_weights);
+  EXPECT_EQ(sparse_layers(moe), (std::vector<bool>{true, false, true}));
   const ModelConfig step = read("parity/qwen3_moe_unnormalised");
-  EXPECT_FALSE(step.norm_topk_prob);
-  EXPECT_TRUE(!step.is_sparse(0) && step.is_sparse(1));
+  EXPECT_EQ(sparse_layers(step), (std::vector<bool>{false, true}));
+  EXPECT_FALSE(std::get<SparseMlpSpec>(step.layers[1].mlp).normalized_weights);
 }
 
 TEST(ModelConfig, K3_NullIsAbsent) {
@@ -87,8 +103,8 @@ TEST(ModelConfig, K3_NullIsAbsent) {
     config[key] = nullptr;
   }
   const ModelConfig parsed = parse(config);
-  EXPECT_EQ(parsed.head_dim, 16);
-  EXPECT_EQ(parsed.rope.type, RopeType::plain);
+  EXPECT_EQ(attention(parsed).head_dim, 16);
+  EXPECT_EQ(parsed.ropes[0].type, RopeType::plain);
   EXPECT_FALSE(parsed.tie_word_embeddings);
   EXPECT_FALSE(parsed.bos_token_id.has_value());
   EXPECT_TRUE(parsed.eos_token_ids.empty());
@@ -101,9 +117,9 @@ TEST(ModelConfig, K3_RopeTypesInBothSpellings) {
     for (const char* place : {"rope_scaling", "rope_parameters"}) {
       SCOPED_TRACE(str(place, ".", key));
       const ModelConfig linear = parse(with(llama(), place, {{key, "linear"}, {"factor", 4}}));
-      EXPECT_EQ(linear.rope.type, RopeType::linear);
-      EXPECT_EQ(linear.rope.factor, 4.0);
-      EXPECT_EQ(parse(with(llama(), place, {{key, "default"}})).rope.type, RopeType::plain);
+      EXPECT_EQ(linear.ropes[0].type, RopeType::linear);
+      EXPECT_EQ(linear.ropes[0].factor, 4.0);
+      EXPECT_EQ(parse(with(llama(), place, {{key, "default"}})).ropes[0].type, RopeType::plain);
       for (const char* type : {"yarn", "longrope", "dynamic", "mrope"}) {
         expect_value_refused(place, {{key, type}, {"factor", 4}}, ErrorCode::not_supported,
                              str("rope type '", type, "' is not supported yet"));
@@ -111,18 +127,19 @@ TEST(ModelConfig, K3_RopeTypesInBothSpellings) {
     }
   }
   EXPECT_EQ(parse(with(llama(), "rope_scaling", {{"type", "linear"}, {"rope_type", "linear"}, {"factor", 2}}))
-                .rope.type,
+                .ropes[0]
+                .type,
             RopeType::linear);
 }
 
 TEST(ModelConfig, RopeSettingsMustAgree) {
   json config = with(llama(), "rope_parameters", {{"rope_theta", 10000}, {"rope_type", "default"}});
-  EXPECT_EQ(parse(config).rope.theta, 10000.0);
+  EXPECT_EQ(parse(config).ropes[0].theta, 10000.0);
   config["rope_theta"] = 5e5;
   expect_refused(config, ErrorCode::format, "rope setting rope_theta is both 10000 and 500000.0");
   config.erase("rope_theta");
   config["rope_parameters"]["rope_theta"] = 1e6;
-  EXPECT_EQ(parse(config).rope.theta, 1e6);
+  EXPECT_EQ(parse(config).ropes[0].theta, 1e6);
   expect_value_refused("rope_scaling", {{"type", "linear"}, {"rope_type", "llama3"}, {"factor", 2}},
                        ErrorCode::format, "rope setting rope_type is both ");
   expect_value_refused("rope_scaling", {{"factor", 2}}, ErrorCode::format, "have a factor but no rope_type");
@@ -136,7 +153,7 @@ TEST(ModelConfig, RopeSettingsMustBeComplete) {
                      {"low_freq_factor", 1},
                      {"high_freq_factor", 4},
                      {"original_max_position_embeddings", 8192}};
-  EXPECT_EQ(parse(with(llama(), "rope_scaling", full)).rope.type, RopeType::llama3);
+  EXPECT_EQ(parse(with(llama(), "rope_scaling", full)).ropes[0].type, RopeType::llama3);
   for (const char* key :
        {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
     json part = full;
@@ -174,13 +191,13 @@ TEST(ModelConfig, RefusesSettingsThatChangeTheModel) {
   expect_refused(with(qwen3_moe(), "qkv_bias", true), kUnsupported, "qkv_bias = true");
   expect_refused(with(qwen3_moe(), "use_qk_norm", false), kUnsupported, "use_qk_norm = false");
 
-  EXPECT_TRUE(parse(with(llama(), "mlp_bias", true)).mlp_bias);
-  EXPECT_TRUE(parse(with(qwen3_moe(), "attention_bias", true)).attention_bias);
+  EXPECT_TRUE(mlp_bias(parse(with(llama(), "mlp_bias", true))));
+  EXPECT_TRUE(attention(parse(with(qwen3_moe(), "attention_bias", true))).qkv_bias);
   // A window that is stated but switched off, and MLX's own quantization object.
   json config = with(qwen3_moe(), "sliding_window", 4096);
   config["use_sliding_window"] = false;
   config["quantization_config"] = {{"group_size", 64}, {"bits", 4}};
-  EXPECT_EQ(parse(config).num_experts, 8);
+  EXPECT_EQ(experts(parse(config)).experts, 8);
 }
 
 TEST(ModelConfig, RefusesBadSizes) {
@@ -200,8 +217,8 @@ TEST(ModelConfig, RefusesBadSizes) {
   expect_value_refused("tie_word_embeddings", 1, kFormat, "tie_word_embeddings is 1, expected true or false");
   expect_value_refused("partial_rotary_factor", 1.5, kFormat, "partial_rotary_factor is 1.5");
   expect_value_refused("partial_rotary_factor", 0.2, kFormat, "it rotates 3, expected an even number");
-  EXPECT_EQ(parse(with(llama(), "num_key_value_heads", nullptr)).num_key_value_heads, 4);
-  EXPECT_EQ(parse(with(llama(), "partial_rotary_factor", 0.25)).rotary_dims(), 4);
+  EXPECT_EQ(attention(parse(with(llama(), "num_key_value_heads", nullptr))).kv_heads, 4);
+  EXPECT_EQ(parse(with(llama(), "partial_rotary_factor", 0.25)).ropes[0].rotary_dims(16), 4);
 }
 
 TEST(ModelConfig, TokenIdsLieInTheVocabulary) {
@@ -220,7 +237,7 @@ TEST(ModelConfig, Experts) {
   local.erase("num_experts");
   expect_refused(local, ErrorCode::format, "has no num_local_experts");
   local["num_local_experts"] = 8;
-  EXPECT_EQ(parse(local).num_experts, 8);
+  EXPECT_EQ(experts(parse(local)).experts, 8);
   local["num_experts"] = 4;
   expect_refused(local, ErrorCode::format, "num_experts is 4 but num_local_experts is 8");
   expect_refused(with(qwen3_moe(), "num_experts_per_tok", 9), ErrorCode::format,
@@ -229,30 +246,29 @@ TEST(ModelConfig, Experts) {
   expect_refused(with(qwen3_moe(), "decoder_sparse_step", 0), ErrorCode::format, "decoder_sparse_step is 0");
   expect_refused(with(qwen3_moe(), "mlp_only_layers", {2}), ErrorCode::format, "mlp_only_layers is 2");
   const ModelConfig none = parse(with(qwen3_moe(), "num_experts", 0));
-  EXPECT_FALSE(none.is_sparse(0));
-  EXPECT_FALSE(parse(llama()).is_sparse(0));
+  EXPECT_EQ(sparse_layers(none), (std::vector<bool>{false, false}));
 }
 
 TEST(ModelConfig, RopeFrequencies) {
   ModelConfig config = parse(llama());
-  const std::vector<float> plain = rope_inverse_frequencies(config);
+  const std::vector<float> plain = rope_inverse_frequencies(config.ropes[0], 16);
   ASSERT_EQ(plain.size(), 8u);
   EXPECT_EQ(plain[0], 1.0f);
   EXPECT_EQ(plain[4], 0.01f);
 
-  config.rope.type = RopeType::linear;
-  config.rope.factor = 4.0;
-  EXPECT_EQ(rope_inverse_frequencies(config)[4], 0.0025f);
+  config.ropes[0].type = RopeType::linear;
+  config.ropes[0].factor = 4.0;
+  EXPECT_EQ(rope_inverse_frequencies(config.ropes[0], 16)[4], 0.0025f);
 
-  config.rope.type = RopeType::plain;
-  config.rope.partial_rotary_factor = 0.5;
-  EXPECT_EQ(rope_inverse_frequencies(config), (std::vector<float>{1.0f, 0.1f, 0.01f, 0.001f}));
+  config.ropes[0].type = RopeType::plain;
+  config.ropes[0].partial_rotary_factor = 0.5;
+  EXPECT_EQ(rope_inverse_frequencies(config.ropes[0], 16), (std::vector<float>{1.0f, 0.1f, 0.01f, 0.001f}));
 }
 
 TEST(ModelConfig, RopeFrequenciesOfLlama3) {
   const ModelConfig config =
       parse(read_json("tests/data/parity/llama_tied_bias_rope3/config.json"));  // factor 8, 1 to 4, length 32
-  const std::vector<float> f = rope_inverse_frequencies(config);
+  const std::vector<float> f = rope_inverse_frequencies(config.ropes[0], 16);
   ASSERT_EQ(f.size(), 8u);
   EXPECT_EQ(f[0], 1.0f);                            // wavelength 6.28 < 32/4
   const double second = std::pow(10000.0, -0.125);  // wavelength 19.87: between 8 and 32
@@ -272,7 +288,7 @@ TEST(ModelConfig, MlxConfigKeepsKeysAndAddsOlderSpellings) {
   EXPECT_EQ(out["rope_scaling"]["type"], "llama3");
   EXPECT_EQ(out["rope_scaling"]["rope_type"], "llama3");
   EXPECT_EQ(out["rope_scaling"]["original_max_position_embeddings"], 32);
-  EXPECT_EQ(parse(out).rope.factor, 8.0);
+  EXPECT_EQ(parse(out).ropes[0].factor, 8.0);
 
   const json moe =
       to_mlx_config(read_json("tests/data/parity/qwen3_moe/config.json"), quantization, "config.json");

@@ -45,9 +45,6 @@ class ModelSource {
   virtual nlohmann::json generation_config_json() const;
   // Name -> contents of what a written directory takes along unchanged: tokenizer, chat template, licence.
   virtual std::map<std::string, std::string> extra_files() const = 0;
-
-  // MLX layout: metadata format "mlx", or stacked switch_mlp experts in the file.
-  virtual bool is_mlx() const = 0;
 };
 
 // A Hugging Face or MLX directory, or a .gguf file.

@@ -46,7 +46,6 @@ std::vector<float> values_of(const ModelSource& model, const std::string& name) 
 TEST(ModelSource, ReadsARealDirectory) {
   const auto model = open_model("tests/data/stories260k");
   EXPECT_EQ(model->config().vocab_size, 512);
-  EXPECT_FALSE(model->is_mlx());
   const std::vector<std::string> names = model->names();
   EXPECT_EQ(names.size(), 47u);
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
@@ -86,7 +85,6 @@ TEST(ModelSource, SplitsStackedGateAndUp) {
   write_model(directory.path(), {{kMlp + "experts.gate_up_proj", {2, 4, 1}, {0, 1, 2, 3, 4, 5, 6, 7}},
                                  {kMlp + "experts.down_proj", {2, 1, 2}, {10, 11, 12, 13}}});
   const auto model = open_model(directory.path());
-  EXPECT_FALSE(model->is_mlx());
   EXPECT_EQ(model->shape(kMlp + "switch_mlp.up_proj.weight"), (Shape{2, 2, 1}));
   EXPECT_EQ(values_of(*model, kMlp + "switch_mlp.gate_proj.weight"), (std::vector<float>{0, 1, 4, 5}));
   EXPECT_EQ(values_of(*model, kMlp + "switch_mlp.up_proj.weight"), (std::vector<float>{2, 3, 6, 7}));
@@ -122,19 +120,6 @@ TEST(ModelSource, ExpertNames) {
         "a.mlp.experts.1", "a.mlp.experts."}) {
     EXPECT_EQ(parse_expert_name(plain).kind, Kind::none) << plain;
   }
-}
-
-TEST(ModelSource, TellsMlxDirectories) {
-  const Tensor norm = {"model.norm.weight", {1}, {1}};
-  const Tensor stacked = {kMlp + "switch_mlp.up_proj.weight", {1, 1, 1}, {1}};
-  const auto is_mlx = [](const std::vector<Tensor>& tensors, const StringMap& metadata) {
-    const TempDirectory directory;
-    write_model(directory.path(), tensors, metadata);
-    return open_model(directory.path())->is_mlx();
-  };
-  EXPECT_FALSE(is_mlx({norm}, {{"format", "pt"}}));
-  EXPECT_TRUE(is_mlx({norm}, {{"format", "mlx"}}));
-  EXPECT_TRUE(is_mlx({norm, stacked}, {}));
 }
 
 TEST(ModelSource, TiedEmbeddingsOfAnMlxDirectoryFollowItsTensors) {

@@ -7,14 +7,16 @@
 #include <cstdlib>
 #include <map>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "mixtape/io/tensor_list.h"
 #include "mixtape/nn/causal_lm.h"
-#include "mixtape/nn/tensor_list.h"
 #include "mixtape/ops/adam/adam.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 #include "mixtape/ops/reduce/reduce.h"
 #include "mixtape/testing/check_op.h"
+#include "mixtape/testing/tiny_model_json.h"
 
 namespace {
 
@@ -90,20 +92,11 @@ const bool registered =
                      [](int) { return std::make_shared<CountingBackend>(Device::open("sim")); });
 
 ModelConfig tiny() {
-  ModelConfig c;
-  c.architecture = Architecture::qwen3_moe;
-  c.vocab_size = 16;
-  c.hidden_size = 16;
-  c.intermediate_size = 16;
-  c.num_hidden_layers = 1;
-  c.num_attention_heads = 2;
-  c.num_key_value_heads = 1;
-  c.head_dim = 8;
-  c.rms_norm_eps = 1e-6;
-  c.num_experts = 2;
-  c.num_experts_per_tok = 1;
-  c.moe_intermediate_size = 16;
-  return c;
+  nlohmann::json json = nlohmann::json::parse(testing::tiny_model_json("qwen3_moe"));
+  json["num_hidden_layers"] = 1;
+  json["num_experts"] = 2;
+  json["num_experts_per_tok"] = 1;
+  return ModelConfig::parse(json, "config");
 }
 
 // The model's values on the host, so that a step starts from the same bits each time.

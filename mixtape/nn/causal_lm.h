@@ -1,5 +1,5 @@
-// llama, qwen3 and qwen3_moe: one decoder, read off its config.
-//   h = x + attention(rms_norm(x));  out = h + mlp(rms_norm(h));  logits = head(rms_norm(out))
+// A decoder, composed layer by layer from its config.
+//   x = embedding(ids);  each layer;  logits = head(rms_norm(x))
 #pragma once
 
 #include <functional>
@@ -7,42 +7,19 @@
 #include <utility>
 #include <vector>
 
-#include "mixtape/nn/tape_weights.h"
+#include "mixtape/nn/decoder_layer.h"
 
 namespace mixtape {
 
-// Keys and values of the tokens seen so far, per layer [B, S, Hkv, D]; for generation.
-struct KeyValueCache {
-  std::vector<Var> keys, values;
-  std::int64_t length() const { return keys.empty() || !keys[0].value() ? 0 : keys[0].shape()[1]; }
-};
-
-struct Attention {
-  Matrix q_proj, k_proj, v_proj, o_proj;
-  Var q_bias, k_bias, v_bias, o_bias;  // null where the model has none
-  Var q_norm, k_norm;                  // null but in qwen3 models
-};
-
-struct DenseMlp {
-  Matrix gate_proj, up_proj, down_proj;
-  Var gate_bias, up_bias, down_bias;
-};
-
-struct SparseMlp {
-  Matrix router, gate_proj, up_proj, down_proj;
-};
-
-struct Block {
-  Var input_norm, post_attention_norm;
-  Attention attention;
-  DenseMlp dense;
-  SparseMlp sparse;
-  bool is_sparse = false;
+// What was seen so far, for generation. An empty one is filled by the first pass.
+struct GenerationState {
+  std::int64_t length = 0;  // tokens seen
+  std::vector<LayerState> layers;
 };
 
 struct ForwardOptions {
-  KeyValueCache* cache = nullptr;
-  bool checkpoint_blocks = false;  // recompute each block in the backward pass
+  GenerationState* state = nullptr;
+  bool checkpoint_blocks = false;  // recompute each layer in the backward pass
   // Called with each sparse layer's expert offsets, u32 [E+1] on the device.
   std::function<void(std::int64_t layer, const Buffer& offsets)> on_routing;
 };
@@ -50,24 +27,19 @@ struct ForwardOptions {
 class CausalLm {
  public:
   // Activations are computed in `dtype`: f32 or bf16.
-  // Streamed weights are loaded block by block in each pass, but for the embedding and the output layer.
+  // Streamed weights are loaded layer by layer in each pass, but for the embedding and the output layer.
   CausalLm(const ModelConfig& config, TapeWeights& weights, DType dtype);
   bool is_streamed() const { return weights_.is_streamed(); }
 
   const ModelConfig& config() const { return config_; }
-  // ids u32 [B, S] -> final normed activations [B, S, D].
+  // ids u32 [B, S] -> final normed activations [B, S, hidden].
   Var hidden(const Buffer& ids, const ForwardOptions& options = {}) const;
-  // hidden [..., D] -> logits [..., V].
+  // hidden [..., hidden] -> logits [..., V].
   Var logits(const Var& hidden, DType dtype = DType::f32) const;
 
  private:
-  Var attention(const Block& block, std::int64_t layer, const Var& x, const Buffer& positions,
-                KeyValueCache* cache) const;
-  Var mlp(const Block& block, std::int64_t layer, const Var& x, const ForwardOptions& options) const;
-  Var sparse_mlp(const SparseMlp& mlp, std::int64_t layer, const Var& x, const ForwardOptions& options) const;
-  Var block(const Block& block, std::int64_t layer, const Var& x, const Buffer& positions,
-            const ForwardOptions& options) const;
-  Block block_at(std::int64_t layer) const;
+  DecoderLayer load_layer(std::int64_t i) const;
+  Var run_layer(std::int64_t i, const Var& x, const PassInputs& inputs, const ForwardOptions& options) const;
   float eps() const { return static_cast<float>(config_.rms_norm_eps); }
   Buffer positions(std::int64_t batch, std::int64_t begin, std::int64_t length) const;
 
@@ -76,9 +48,9 @@ class CausalLm {
   TapeWeights& weights_;
   Tape& tape_;
   Matrix embedding_, head_;
-  std::vector<Block> blocks_;
+  std::vector<DecoderLayer> layers_;  // none where the weights are streamed
   Var final_norm_;
-  Buffer inverse_frequencies_;
+  std::vector<Buffer> ropes_;
   mutable std::map<std::pair<std::int64_t, std::int64_t>, Buffer> positions_;  // by [B, S], from 0 on
 };
 

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
-#include "mixtape/nn/tensor_list.h"
+#include "mixtape/io/tensor_list.h"
 #include "mixtape/ops/adam/adam.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 #include "mixtape/ops/reduce/reduce.h"
 #include "mixtape/testing/check_op.h"
+#include "mixtape/testing/tiny_model_json.h"
 
 namespace mixtape {
 namespace {
@@ -16,23 +18,8 @@ namespace {
 using testing::HostTensor;
 using HostModel = std::map<std::string, HostTensor>;
 
-ModelConfig tiny(Architecture architecture) {
-  ModelConfig c;
-  c.architecture = architecture;
-  c.vocab_size = 19;
-  c.hidden_size = 16;
-  c.intermediate_size = 24;
-  c.num_hidden_layers = 2;
-  c.num_attention_heads = 2;
-  c.num_key_value_heads = 1;
-  c.head_dim = 8;
-  c.rms_norm_eps = 1e-6;
-  if (architecture == Architecture::qwen3_moe) {
-    c.num_experts = 3;
-    c.num_experts_per_tok = 2;
-    c.moe_intermediate_size = 16;
-  }
-  return c;
+ModelConfig tiny(const std::string& model_type) {
+  return ModelConfig::parse(nlohmann::json::parse(testing::tiny_model_json(model_type)), "config");
 }
 
 HostModel random_model(const ModelConfig& config) {
@@ -78,8 +65,9 @@ Step training_step(const Device& device, const ModelConfig& config, const HostMo
 TEST(CausalLm, F4_EveryParameterGetsAGradient) {
   for (const Device& device : testing::test_devices()) {
     const testing::Poison poison(device);
-    for (const Architecture a : {Architecture::llama, Architecture::qwen3, Architecture::qwen3_moe}) {
-      const ModelConfig config = tiny(a);
+    for (const Architecture* architecture : architectures()) {
+      SCOPED_TRACE(architecture->model_type);
+      const ModelConfig config = tiny(architecture->model_type);
       const HostModel model = random_model(config);
       const HostModel gradients = training_step(device, config, model).gradients;
       for (const auto& [name, tensor] : model) {
@@ -95,7 +83,7 @@ TEST(CausalLm, F4_EveryParameterGetsAGradient) {
 // As a lookup table and as output matrix, the gradients of the two uses add up.
 TEST(CausalLm, F1_TiedTableSumsItsContributions) {
   for (const Device& device : testing::test_devices()) {
-    ModelConfig config = tiny(Architecture::qwen3);
+    ModelConfig config = tiny("qwen3");
     HostModel model = random_model(config);
     const std::string table = "model.embed_tokens.weight", head = "lm_head.weight";
     model.at(head) = model.at(table);
@@ -113,8 +101,8 @@ TEST(CausalLm, F1_TiedTableSumsItsContributions) {
 TEST(CausalLm, H8_ExpertWithoutTokensKeepsItsWeights) {
   for (const Device& device : testing::test_devices()) {
     const testing::Poison poison(device);
-    ModelConfig config = tiny(Architecture::qwen3_moe);
-    config.num_experts_per_tok = 1;
+    ModelConfig config = tiny("qwen3_moe");
+    for (LayerSpec& layer : config.layers) std::get<SparseMlpSpec>(layer.mlp).experts_per_token = 1;
     HostModel model = random_model(config);
     std::vector<double>& router = model.at("model.layers.1.mlp.gate.weight").values;
     for (std::size_t d = 0; d < 16; ++d) {

@@ -1,6 +1,6 @@
 #include "mixtape/nn/parameters.h"
 
-#include "mixtape/nn/tensor_list.h"
+#include "mixtape/io/tensor_list.h"
 
 namespace mixtape {
 

@@ -1,6 +1,7 @@
 #include "mixtape/nn/tape_weights.h"
 
 #include "mixtape/ops/elementwise/cast.h"
+#include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/embedding/embedding.h"
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"
 #include "mixtape/ops/matmul/matmul.h"
@@ -77,6 +78,8 @@ Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets) {
   if (w.is_quantized()) return grouped_quantized_matmul(x, w.codes, w.scales, w.biases, offsets, w.format);
   return grouped_matmul(x, as(w.dense, x.dtype()), offsets);
 }
+
+Var add_bias(const Var& x, const Var& bias) { return bias.value() ? x + as(bias, x.dtype()) : x; }
 
 Var lookup(const Matrix& table, const Buffer& ids, DType dtype) {
   if (table.is_quantized()) {

@@ -63,8 +63,10 @@ class TapeWeights {
 // y = x W^T, in x's dtype or `out`; x [..., K].
 Var linear(const Var& x, const Matrix& w, DType out);
 Var linear(const Var& x, const Matrix& w);
-// The same with one matrix per expert: x [T, K] sorted by expert, offsets u32 [E+1].
+// With one matrix per expert: x [T, K] sorted by expert, offsets u32 [E+1].
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets);
+// x + bias, the bias in x's dtype; x where the bias is null.
+Var add_bias(const Var& x, const Var& bias);
 // Rows of the matrix in `dtype`: [..., K] for ids of any shape.
 Var lookup(const Matrix& table, const Buffer& ids, DType dtype);
 

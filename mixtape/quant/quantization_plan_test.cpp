@@ -35,7 +35,6 @@ class Shapes final : public ModelSource {
   nlohmann::json tokenizer_json() const override { return {}; }
   nlohmann::json tokenizer_config_json() const override { return {}; }
   std::map<std::string, std::string> extra_files() const override { return {}; }
-  bool is_mlx() const override { return false; }
 
  private:
   std::map<std::string, Shape> shapes_;

@@ -1,4 +1,4 @@
-// The tensors that a model of a given config consists of.
+// The tensors that a model of a given config consists of: the one place where their names and shapes stand.
 #pragma once
 
 #include <string>
@@ -17,9 +17,15 @@ enum class TensorKind {
 };
 
 struct ModelTensor {
-  std::string name;  // with .weight or .bias
+  std::string name;       // with .weight or .bias
+  std::string gguf_name;  // in a GGUF file
   Shape shape;
-  TensorKind kind;
+  TensorKind kind = TensorKind::vector;
+  // At the start of a training from nothing: normal with this deviation; where it is 0, `value` throughout.
+  double deviation = 0.0;
+  float value = 0.0f;
+  // GGUF stores the rows of each of so many heads in pairs (i, i + half); 0: in order.
+  std::int64_t gguf_interleaved_heads = 0;
 };
 
 // In the order of the forward pass.

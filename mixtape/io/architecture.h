@@ -1,0 +1,47 @@
+// What mixtape knows of one model type. Each file of io/architectures/ registers one; nothing else names a
+// type.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mixtape {
+
+class ConfigReader;
+class GgufKeys;
+struct ModelConfig;
+
+struct Architecture {
+  std::string model_type;  // of config.json
+  std::string class_name;  // the entry of "architectures" in config.json
+  std::string gguf = "";   // general.architecture; empty: GGUF files store such a model as another type
+  // GGUF stores the rows of each head of q and k in pairs (i, i + half of the head).
+  bool gguf_interleaves_heads = false;
+  // Of the keys that are refused because they would change the model (refused_keys()), those that it reads.
+  std::vector<std::string_view> reads = {};
+  // Of the keys "<gguf>.<key>", those that read_gguf reads.
+  std::vector<std::string_view> gguf_keys = {};
+
+  // Reads what is the type's own, config.layers above all. What all types share is read already.
+  void (*read)(const ConfigReader& in, ModelConfig& config) = nullptr;
+  // Adds what mlx-lm's class wants to a config.json; throws not_supported for what the class cannot express.
+  void (*write_mlx)(const ModelConfig& config, nlohmann::json& out, const std::string& where) = nullptr;
+  // Adds to a config.json what the type's own keys and tensors say.
+  void (*read_gguf)(const GgufKeys& keys, nlohmann::json& config) = nullptr;
+};
+
+// Before main, at namespace scope of the type's file.
+bool register_architecture(const Architecture& architecture);
+
+// Null where there is none.
+const Architecture* find_architecture(std::string_view model_type);
+const Architecture* find_gguf_architecture(std::string_view gguf);
+// By model type.
+std::vector<const Architecture*> architectures();
+// "llama, qwen3": the model types, or the GGUF names, for messages.
+std::string architecture_names();
+std::string gguf_architecture_names();
+
+}  // namespace mixtape

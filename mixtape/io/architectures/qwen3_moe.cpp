@@ -1,0 +1,88 @@
+// qwen3_moe: qwen3 with a mixture of experts in some or all layers.
+#include <algorithm>
+
+#include "mixtape/io/architecture.h"
+#include "mixtape/io/architectures/qwen3.h"
+#include "mixtape/io/config_parts.h"
+#include "mixtape/io/gguf_keys.h"
+
+namespace mixtape {
+namespace {
+
+using nlohmann::json;
+
+// Both spellings occur.
+std::int64_t read_expert_count(const ConfigReader& in) {
+  const bool both = in.has("num_experts") && in.has("num_local_experts");
+  if (both && in.at("num_experts") != in.at("num_local_experts")) {
+    in.bad("num_experts is ", in.at("num_experts").dump(), " but num_local_experts is ",
+           in.at("num_local_experts").dump());
+  }
+  const char* key = in.has("num_experts") ? "num_experts" : "num_local_experts";
+  return in.range(key, in.at(key), 0, ConfigReader::kMaxSize);
+}
+
+SparseMlpSpec read_experts(const ConfigReader& in) {
+  SparseMlpSpec mlp;
+  mlp.experts = read_expert_count(in);
+  mlp.normalized_weights = in.boolean("norm_topk_prob", false);
+  if (mlp.experts == 0) return mlp;
+  mlp.experts_per_token = in.range("num_experts_per_tok", in.at("num_experts_per_tok"), 1, mlp.experts);
+  mlp.width = in.size("moe_intermediate_size");
+  return mlp;
+}
+
+std::vector<std::int64_t> read_dense_layers(const ConfigReader& in, std::int64_t layers) {
+  std::vector<std::int64_t> dense;
+  const json* list = in.find("mlp_only_layers");
+  if (list == nullptr) return dense;
+  if (!list->is_array()) in.bad("mlp_only_layers is ", list->dump(), ", expected a list");
+  for (const json& layer : *list) dense.push_back(in.range("mlp_only_layers", layer, 0, layers - 1));
+  return dense;
+}
+
+void read(const ConfigReader& in, ModelConfig& config) {
+  const AttentionSpec attention = read_qwen3_attention(in, config.hidden_size);
+  config.layers = equal_layers(in, {attention, DenseMlpSpec{in.size("intermediate_size"), false}});
+  const SparseMlpSpec experts = read_experts(in);
+  const std::int64_t step = in.size("decoder_sparse_step", 1);
+  const std::vector<std::int64_t> dense = read_dense_layers(in, std::ssize(config.layers));
+  for (std::int64_t i = 0; i < std::ssize(config.layers) && experts.experts > 0; ++i) {
+    const bool stays_dense = std::find(dense.begin(), dense.end(), i) != dense.end();
+    if (!stays_dense && (i + 1) % step == 0) config.layers[static_cast<std::size_t>(i)].mlp = experts;
+  }
+}
+
+// Keys that mlx-lm insists on, with the values that their absence means.
+void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
+  write_qwen3_mlx(config, out, where);
+  if (!out.contains("num_experts")) out["num_experts"] = out.at("num_local_experts");
+  const json defaults = {
+      {"norm_topk_prob", false}, {"decoder_sparse_step", 1}, {"mlp_only_layers", json::array()}};
+  for (const auto& [key, value] : defaults.items()) {
+    if (!out.contains(key) || out[key].is_null()) out[key] = value;
+  }
+}
+
+void read_gguf(const GgufKeys& keys, json& config) {
+  read_qwen3_gguf(keys, config);
+  config["num_experts"] = keys.positive("expert_count");
+  config["num_experts_per_tok"] = keys.positive("expert_used_count");
+  config["moe_intermediate_size"] = keys.positive("expert_feed_forward_length");
+  config["norm_topk_prob"] = true;
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = json::array();
+}
+
+[[maybe_unused]] const bool registered =
+    register_architecture({.model_type = "qwen3_moe",
+                           .class_name = "Qwen3MoeForCausalLM",
+                           .gguf = "qwen3moe",
+                           .reads = {"attention_bias", "sliding_window"},
+                           .gguf_keys = {"expert_count", "expert_feed_forward_length", "expert_used_count"},
+                           .read = read,
+                           .write_mlx = write_mlx,
+                           .read_gguf = read_gguf});
+
+}  // namespace
+}  // namespace mixtape

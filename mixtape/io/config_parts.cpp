@@ -1,0 +1,30 @@
+#include "mixtape/io/config_parts.h"
+
+namespace mixtape {
+
+AttentionSpec read_attention(const ConfigReader& in, std::int64_t hidden_size) {
+  AttentionSpec a;
+  a.heads = in.size("num_attention_heads");
+  a.kv_heads = in.size("num_key_value_heads", a.heads);
+  if (a.heads % a.kv_heads != 0) {
+    in.bad("num_attention_heads is ", a.heads, ", expected a multiple of num_key_value_heads ", a.kv_heads);
+  }
+  if (!in.has("head_dim") && hidden_size % a.heads != 0) {
+    in.bad("has no head_dim and hidden_size ", hidden_size, " is no multiple of num_attention_heads ",
+           a.heads);
+  }
+  a.head_dim = in.size("head_dim", hidden_size / a.heads);
+  if (a.head_dim % 2 != 0) in.bad("head_dim is ", a.head_dim, ", expected an even number");
+  return a;
+}
+
+std::vector<LayerSpec> equal_layers(const ConfigReader& in, const LayerSpec& layer) {
+  return std::vector<LayerSpec>(static_cast<std::size_t>(in.size("num_hidden_layers")), layer);
+}
+
+void write_qwen_positions(const ModelConfig& config, nlohmann::json& out) {
+  constexpr std::int64_t kDefault = 32768;  // Hugging Face's
+  if (config.max_position_embeddings == 0) out["max_position_embeddings"] = kDefault;
+}
+
+}  // namespace mixtape

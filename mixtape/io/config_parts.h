@@ -1,0 +1,21 @@
+// Parts of config.json that several model types write alike, for the files of architectures/.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mixtape/io/config_reader.h"
+#include "mixtape/io/model_config.h"
+
+namespace mixtape {
+
+// num_attention_heads, num_key_value_heads and head_dim (hidden_size / heads unless given).
+AttentionSpec read_attention(const ConfigReader& in, std::int64_t hidden_size);
+
+// `num_hidden_layers` layers of one kind.
+std::vector<LayerSpec> equal_layers(const ConfigReader& in, const LayerSpec& layer);
+
+// Adds max_position_embeddings where it is missing: mlx-lm's qwen classes insist on the key.
+void write_qwen_positions(const ModelConfig& config, nlohmann::json& out);
+
+}  // namespace mixtape

@@ -1,0 +1,104 @@
+#include "mixtape/io/tensor_list.h"
+
+#include <cmath>
+
+#include "mixtape/core/error.h"
+
+namespace mixtape {
+namespace {
+
+constexpr double kDeviation = 0.02;  // GPT-2's
+
+class Lister {
+ public:
+  explicit Lister(const ModelConfig& config) : c_(config) {}
+
+  std::vector<ModelTensor> list() {
+    matrix("model.embed_tokens", "token_embd", {c_.vocab_size, c_.hidden_size}, TensorKind::embedding);
+    for (std::int64_t i = 0; i < std::ssize(c_.layers); ++i) layer(i);
+    norm("model.norm", "output_norm", c_.hidden_size);
+    if (!c_.tie_word_embeddings) matrix("lm_head", "output", {c_.vocab_size, c_.hidden_size});
+    return std::move(list_);
+  }
+
+ private:
+  void layer(std::int64_t i) {
+    const LayerSpec& spec = c_.layers[static_cast<std::size_t>(i)];
+    const std::string at = str("model.layers.", i, "."), gguf = str("blk.", i, ".");
+    norm(at + "input_layernorm", gguf + "attn_norm", c_.hidden_size);
+    std::visit(Match{[&](const AttentionSpec& a) { attention(a, at + "self_attn.", gguf); }}, spec.mixer);
+    norm(at + "post_attention_layernorm", gguf + "ffn_norm", c_.hidden_size);
+    std::visit(Match{[&](const DenseMlpSpec& m) { mlp(m, at + "mlp.", gguf); },
+                     [&](const SparseMlpSpec& m) { experts(m, at + "mlp.", gguf); }},
+               spec.mlp);
+  }
+
+  void attention(const AttentionSpec& a, const std::string& at, const std::string& gguf) {
+    const std::int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
+    linear(at + "q_proj", gguf + "attn_q", q, c_.hidden_size, a.qkv_bias, interleaved(a.heads));
+    linear(at + "k_proj", gguf + "attn_k", kv, c_.hidden_size, a.qkv_bias, interleaved(a.kv_heads));
+    linear(at + "v_proj", gguf + "attn_v", kv, c_.hidden_size, a.qkv_bias);
+    if (a.qk_norms) {
+      norm(at + "q_norm", gguf + "attn_q_norm", a.head_dim);
+      norm(at + "k_norm", gguf + "attn_k_norm", a.head_dim);
+    }
+    linear(at + "o_proj", gguf + "attn_output", c_.hidden_size, q, a.output_bias);
+    writes_residual(a.output_bias);
+  }
+
+  void mlp(const DenseMlpSpec& m, const std::string& at, const std::string& gguf) {
+    linear(at + "gate_proj", gguf + "ffn_gate", m.width, c_.hidden_size, m.bias);
+    linear(at + "up_proj", gguf + "ffn_up", m.width, c_.hidden_size, m.bias);
+    linear(at + "down_proj", gguf + "ffn_down", c_.hidden_size, m.width, m.bias);
+    writes_residual(m.bias);
+  }
+
+  void experts(const SparseMlpSpec& m, const std::string& at, const std::string& gguf) {
+    const std::int64_t e = m.experts, f = m.width, d = c_.hidden_size;
+    matrix(at + "gate", gguf + "ffn_gate_inp", {e, d}, TensorKind::router);
+    matrix(at + "switch_mlp.gate_proj", gguf + "ffn_gate_exps", {e, f, d});
+    matrix(at + "switch_mlp.up_proj", gguf + "ffn_up_exps", {e, f, d});
+    matrix(at + "switch_mlp.down_proj", gguf + "ffn_down_exps", {e, d, f});
+    writes_residual(false);
+  }
+
+  std::int64_t interleaved(std::int64_t heads) const {
+    return c_.architecture->gguf_interleaves_heads ? heads : 0;
+  }
+
+  void linear(const std::string& path, const std::string& gguf, std::int64_t out, std::int64_t in, bool bias,
+              std::int64_t interleaved_heads = 0) {
+    matrix(path, gguf, {out, in});
+    list_.back().gguf_interleaved_heads = interleaved_heads;
+    if (!bias) return;
+    list_.push_back({path + ".bias", gguf + ".bias", {out}});
+    list_.back().gguf_interleaved_heads = interleaved_heads;
+  }
+  void matrix(const std::string& path, const std::string& gguf, const Shape& shape,
+              TensorKind kind = TensorKind::matrix) {
+    list_.push_back({path + ".weight", gguf + ".weight", shape, kind, kDeviation});
+  }
+  void norm(const std::string& path, const std::string& gguf, std::int64_t size) {
+    list_.push_back({path + ".weight", gguf + ".weight", {size}, TensorKind::vector, 0.0, 1.0f});
+  }
+
+  // The last matrix adds to the residual stream: it starts smaller, so that the stream's variance does not
+  // grow with the number of layers, which add to it twice each.
+  void writes_residual(bool has_bias) {
+    ModelTensor& last = list_[list_.size() - (has_bias ? 2 : 1)];
+    last.deviation *= 1.0 / std::sqrt(2.0 * static_cast<double>(c_.layers.size()));
+  }
+
+  const ModelConfig& c_;
+  std::vector<ModelTensor> list_;
+};
+
+}  // namespace
+
+std::vector<ModelTensor> tensor_list(const ModelConfig& config) { return Lister(config).list(); }
+
+std::string module_path(const std::string& tensor_name) {
+  return tensor_name.substr(0, tensor_name.rfind('.'));
+}
+
+}  // namespace mixtape

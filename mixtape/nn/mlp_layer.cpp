@@ -1,0 +1,46 @@
+#include "mixtape/nn/mlp_layer.h"
+
+#include "mixtape/ops/layout/layout.h"
+#include "mixtape/ops/moe_route/moe_route.h"
+#include "mixtape/ops/silu_mul/silu_mul.h"
+
+namespace mixtape {
+
+DenseMlp::DenseMlp(TapeWeights& weights, const std::string& at, const DenseMlpSpec& spec)
+    : gate_(weights.matrix(at + "gate_proj")),
+      up_(weights.matrix(at + "up_proj")),
+      down_(weights.matrix(at + "down_proj")) {
+  if (!spec.bias) return;
+  gate_bias_ = weights.vector(at + "gate_proj.bias");
+  up_bias_ = weights.vector(at + "up_proj.bias");
+  down_bias_ = weights.vector(at + "down_proj.bias");
+}
+
+Var DenseMlp::forward(const Var& x) const {
+  const Var gate = add_bias(linear(x, gate_), gate_bias_);         // [..., F]
+  const Var up = add_bias(linear(x, up_), up_bias_);               // [..., F]
+  return add_bias(linear(silu_mul(gate, up), down_), down_bias_);  // [..., hidden]
+}
+
+SparseMlp::SparseMlp(TapeWeights& weights, const std::string& at, const SparseMlpSpec& spec)
+    : spec_(spec),
+      router_(weights.matrix(at + "gate")),
+      gate_(weights.matrix(at + "switch_mlp.gate_proj")),
+      up_(weights.matrix(at + "switch_mlp.up_proj")),
+      down_(weights.matrix(at + "switch_mlp.down_proj")) {}
+
+// Rows are copied once per chosen expert, sorted by expert, and added up again.
+Var SparseMlp::forward(const Var& x, const std::function<void(const Buffer& offsets)>& on_offsets) const {
+  const Var rows = reshape(x, {x.shape().rows(), x.shape().cols()});  // [T, hidden]
+  const Var scores = linear(rows, router_, DType::f32);               // [T, E]
+  const MoeRoute route = moe_route(scores, spec_.experts_per_token, spec_.normalized_weights);
+  const MoePlan plan = moe_plan(x.tape().encoder(), route.indices, spec_.experts);
+  if (on_offsets) on_offsets(plan.offsets);
+  const Var sorted = moe_dispatch(rows, plan);                             // [T * k, hidden]
+  const Var inner = silu_mul(grouped_linear(sorted, gate_, plan.offsets),  //
+                             grouped_linear(sorted, up_, plan.offsets));   // [T * k, F]
+  const Var out = grouped_linear(inner, down_, plan.offsets);              // [T * k, hidden]
+  return reshape(moe_combine(out, route.weights, plan), x.shape());        // [..., hidden]
+}
+
+}  // namespace mixtape

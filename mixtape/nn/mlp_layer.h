@@ -1,0 +1,38 @@
+// The MLPs of a decoder's layers.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "mixtape/io/layer_spec.h"
+#include "mixtape/nn/tape_weights.h"
+
+namespace mixtape {
+
+// down(silu(gate(x)) * up(x))
+class DenseMlp {
+ public:
+  // `at` is the path of the MLP's tensors, "model.layers.0.mlp.".
+  DenseMlp(TapeWeights& weights, const std::string& at, const DenseMlpSpec& spec);
+  // x [..., hidden] -> [..., hidden]
+  Var forward(const Var& x) const;
+
+ private:
+  Matrix gate_, up_, down_;
+  Var gate_bias_, up_bias_, down_bias_;  // null where there are none
+};
+
+// y = sum_k score_k * expert_k(x)
+class SparseMlp {
+ public:
+  SparseMlp(TapeWeights& weights, const std::string& at, const SparseMlpSpec& spec);
+  // x [..., hidden] -> [..., hidden]. on_offsets, if given, is called with each expert's first row among the
+  // sorted ones, u32 [E+1] on the device.
+  Var forward(const Var& x, const std::function<void(const Buffer& offsets)>& on_offsets) const;
+
+ private:
+  SparseMlpSpec spec_;
+  Matrix router_, gate_, up_, down_;  // [E, hidden], [E, F, hidden] twice, [E, hidden, F]
+};
+
+}  // namespace mixtape

@@ -1,0 +1,17 @@
+// A config.json of a tiny model: tests parse it for each architecture.
+#pragma once
+
+#include <string>
+
+namespace mixtape::testing {
+
+// Sizes that suit every model type; a type ignores the keys that it doesn't read.
+inline std::string tiny_model_json(const std::string& model_type) {
+  return R"({"vocab_size": 19, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "rms_norm_eps": 1e-6,
+    "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+    "model_type": ")" +
+         model_type + "\"}";
+}
+
+}  // namespace mixtape::testing
