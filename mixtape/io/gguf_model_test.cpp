@@ -183,6 +183,18 @@ TEST_F(GgufModel, Qwen3RowsStay) {
   EXPECT_EQ(model->shape("model.layers.0.self_attn.k_norm.weight"), Shape{4});
 }
 
+TEST_F(GgufModel, Qwen2HasBiasesOnQKAndV) {
+  Model m("qwen2");
+  m.without("blk.0.attn_q_norm.weight").without("blk.0.attn_k_norm.weight");
+  m.add("blk.0.attn_q.bias", {8}).add("blk.0.attn_k.bias", {4});
+  EXPECT_THAT(refusal(m, ErrorCode::format), HasSubstr("lacks tensor 'blk.0.attn_v.bias'"));
+  m.add("blk.0.attn_v.bias", {4});
+  const auto model = open(m);
+  EXPECT_EQ(model->config().architecture->model_type, "qwen2");
+  EXPECT_THAT(load(*model, "model.layers.0.self_attn.q_proj.bias"), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_FALSE(model->has("model.layers.0.self_attn.o_proj.bias"));
+}
+
 TEST_F(GgufModel, Qwen3MoeExpertsAreStacked) {
   const auto model = open(Model("qwen3moe"));
   const ModelConfig config = model->config();

@@ -171,7 +171,7 @@ TEST(ModelConfig, RopeSettingsMustBeComplete) {
 TEST(ModelConfig, RefusesOtherArchitecturesByName) {
   expect_value_refused("model_type", "qwen3_next", ErrorCode::not_supported,
                        "model_type 'qwen3_next' is not supported yet");
-  expect_value_refused("model_type", "mistral", ErrorCode::not_supported, "model_type 'mistral'");
+  expect_value_refused("model_type", "gemma3", ErrorCode::not_supported, "expected one of llama, mistral, ");
   expect_value_refused("model_type", nullptr, ErrorCode::format, "has no model_type");
   MIXTAPE_EXPECT_ERROR(parse(json::array()), ErrorCode::format, "found array, expected an object");
 }
@@ -230,6 +230,15 @@ TEST(ModelConfig, TokenIdsLieInTheVocabulary) {
     expect_value_refused(key, -1, ErrorCode::format, str(key, " is -1"));
   }
   expect_value_refused("eos_token_id", {3, 100}, ErrorCode::format, "eos_token_id is 100");
+}
+
+TEST(ModelConfig, MistralsWindow) {
+  const json mistral = with(llama(), "model_type", "mistral");
+  EXPECT_EQ(attention(parse(mistral)).window, 4096);  // Hugging Face's default
+  EXPECT_EQ(attention(parse(with(mistral, "sliding_window", nullptr))).window, 0);
+  EXPECT_EQ(attention(parse(with(mistral, "sliding_window", 9))).window, 9);
+  expect_refused(with(mistral, "sliding_window", 0), ErrorCode::format, "sliding_window is 0");
+  expect_refused(with(mistral, "attention_bias", true), ErrorCode::not_supported, "attention_bias = true");
 }
 
 TEST(ModelConfig, Experts) {
