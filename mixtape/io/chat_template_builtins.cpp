@@ -1,260 +1,18 @@
+// The functions that chat templates may call, methods of dicts and lists, and what x.y and x[y] find.
 #include "mixtape/io/chat_template_builtins.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/chat_template_strings.h"
-#include "mixtape/io/text_utf8.h"
 
 namespace mixtape::chat {
 namespace {
 
 constexpr std::int64_t kMaxRange = 100000;
 
-using Filter = Value (*)(const Value&, const Arguments&);
-using Test = bool (*)(const Value&, const Value&);
-
-bool flag(const Value& value, bool otherwise) { return value.is_undefined() ? otherwise : value.truthy(); }
-
-const std::string& text_of(const Value& value) {
-  require(value.string(), "expected a string, found ", value.kind());
-  return *value.string();
-}
-
-Value last_of(const List& items) { return items.empty() ? Value() : items.back(); }
-
-// One attribute of each item, which may be written a.b.
-Value attribute_of(const Value& item, const Value& path) {
-  if (path.is_integer()) return find_item(item, path);
-  Value value = item;
-  std::string rest = text_of(path);
-  while (!rest.empty()) {
-    const std::size_t dot = std::min(rest.find('.'), rest.size());
-    value = find_item(value, rest.substr(0, dot));
-    rest.erase(0, dot + 1);
-  }
-  return value;
-}
-
-Value filter_tojson(const Value& subject, const Arguments& arguments) {
-  const List bound = arguments.bind({"indent", "ensure_ascii", "sort_keys"}, "tojson");
-  const int indent =
-      bound[0].is_undefined() || bound[0].is_none() ? -1 : static_cast<int>(bound[0].integer());
-  require(indent <= 64, "tojson: an indent of ", indent);
-  return subject.json(indent, flag(bound[1], false), flag(bound[2], false));
-}
-
-Value filter_default(const Value& subject, const Arguments& arguments) {
-  const List bound = arguments.bind({"default_value", "boolean"}, "default");
-  const bool keep = flag(bound[1], false) ? subject.truthy() : !subject.is_undefined();
-  if (keep) return subject;
-  return bound[0].is_undefined() ? Value("") : bound[0];
-}
-
-Value filter_join(const Value& subject, const Arguments& arguments) {
-  const List bound = arguments.bind({"d", "attribute"}, "join");
-  std::string out;
-  bool first = true;
-  for (const Value& item : subject.items()) {
-    if (!first) out += bound[0].text();
-    first = false;
-    out += (bound[1].is_undefined() ? item : attribute_of(item, bound[1])).text();
-  }
-  return out;
-}
-
-Value filter_map(const Value& subject, const Arguments& arguments) {
-  List out;
-  if (arguments.positional.empty()) {
-    const List bound = arguments.bind({"attribute", "default"}, "map");
-    for (const Value& item : subject.items()) {
-      Value value = attribute_of(item, bound[0]);
-      out.push_back(value.is_undefined() && !bound[1].is_undefined() ? bound[1] : std::move(value));
-    }
-    return out;
-  }
-  const Arguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
-  for (const Value& item : subject.items()) {
-    out.push_back(apply_filter(text_of(arguments.positional[0]), item, rest));
-  }
-  return out;
-}
-
-// select, reject, selectattr and rejectattr: the items whose value passes the test, or is true without a
-// test.
-template <bool kByAttribute, bool kKeep>
-Value filter_select(const Value& subject, const Arguments& arguments) {
-  List rest = arguments.positional;
-  Value attribute;
-  if (kByAttribute) {
-    require(!rest.empty(), "selectattr needs an attribute");
-    attribute = rest.front();
-    rest.erase(rest.begin());
-  }
-  std::string test;
-  if (!rest.empty()) {
-    test = text_of(rest.front());
-    rest.erase(rest.begin());
-  }
-  List out;
-  for (const Value& item : subject.items()) {
-    const Value value = kByAttribute ? attribute_of(item, attribute) : item;
-    const bool passes = test.empty() ? value.truthy() : apply_test(test, value, {rest, {}});
-    if (passes == kKeep) out.push_back(item);
-  }
-  return out;
-}
-
-Value filter_items(const Value& subject, const Arguments&) {
-  if (subject.is_undefined()) return List{};
-  require(subject.dict(), "items: expected a dict, found ", subject.kind());
-  List out;
-  for (const auto& [key, value] : subject.dict()->entries) out.push_back(List{key, value});
-  return out;
-}
-
-Value filter_dictsort(const Value& subject, const Arguments& arguments) {
-  arguments.bind({}, "dictsort");
-  List items = *filter_items(subject, {}).list();
-  const auto key = [](const Value& item) { return to_lower(text_of(item.list()->front())); };
-  std::stable_sort(items.begin(), items.end(),
-                   [&](const Value& a, const Value& b) { return key(a) < key(b); });
-  return items;
-}
-
-Value filter_unique(const Value& subject, const Arguments& arguments) {
-  arguments.bind({}, "unique");
-  List out;
-  const auto same = [](const Value& a, const Value& b) {
-    return a.string() && b.string() ? to_lower(*a.string()) == to_lower(*b.string()) : equal(a, b);
-  };
-  for (const Value& item : subject.items()) {
-    if (std::none_of(out.begin(), out.end(), [&](const Value& other) { return same(item, other); })) {
-      out.push_back(item);
-    }
-  }
-  return out;
-}
-
-Value filter_reverse(const Value& subject, const Arguments& arguments) {
-  arguments.bind({}, "reverse");
-  return slice(subject.list() || subject.string() ? subject : Value(subject.items()), {}, {},
-               std::int64_t{-1});
-}
-
-Value filter_int(const Value& subject, const Arguments& arguments) {
-  const List bound = arguments.bind({"default"}, "int");
-  const Value otherwise = bound[0].is_undefined() ? Value(std::int64_t{0}) : bound[0];
-  if (subject.string()) return parse_integer(*subject.string(), otherwise);
-  return subject.is_number() ? Value(truncate(subject)) : otherwise;
-}
-
-Value filter_float(const Value& subject, const Arguments& arguments) {
-  const List bound = arguments.bind({"default"}, "float");
-  const Value otherwise = bound[0].is_undefined() ? Value(0.0) : bound[0];
-  if (subject.string()) return parse_float(*subject.string(), otherwise);
-  return subject.is_number() ? Value(subject.number()) : otherwise;
-}
-
-Value filter_abs(const Value& subject, const Arguments&) {
-  return subject.is_integer() ? Value(std::abs(subject.integer())) : Value(std::fabs(subject.number()));
-}
-
-// A string method as a filter: {{ x | trim }} is {{ x.strip() }}.
-template <auto kMethod>
-Value string_filter(const Value& subject, const Arguments& arguments) {
-  return kMethod(subject.text(), arguments);
-}
-
-const std::map<std::string, Filter>& filters() {
-  static const std::map<std::string, Filter> table = {
-      {"abs", filter_abs},
-      {"capitalize", string_filter<capitalize>},
-      {"count", [](const Value& x, const Arguments&) { return Value::count(x.length()); }},
-      {"d", filter_default},
-      {"default", filter_default},
-      {"dictsort", filter_dictsort},
-      {"first",
-       [](const Value& x, const Arguments&) { return x.items().empty() ? Value() : x.items().front(); }},
-      {"float", filter_float},
-      {"indent", string_filter<indent>},
-      {"int", filter_int},
-      {"items", filter_items},
-      {"join", filter_join},
-      {"last", [](const Value& x, const Arguments&) { return last_of(x.items()); }},
-      {"length", [](const Value& x, const Arguments&) { return Value::count(x.length()); }},
-      {"list", [](const Value& x, const Arguments&) { return Value(x.items()); }},
-      {"lower", string_filter<lower>},
-      {"map", filter_map},
-      {"reject", filter_select<false, false>},
-      {"rejectattr", filter_select<true, false>},
-      {"replace", string_filter<replace>},
-      {"reverse", filter_reverse},
-      {"safe", [](const Value& x, const Arguments&) { return Value(x.text()); }},
-      {"select", filter_select<false, true>},
-      {"selectattr", filter_select<true, true>},
-      {"string", [](const Value& x, const Arguments&) { return Value(x.text()); }},
-      {"title", string_filter<title>},
-      {"tojson", filter_tojson},
-      {"trim", string_filter<strip>},
-      {"unique", filter_unique},
-      {"upper", string_filter<upper>},
-  };
-  return table;
-}
-
-bool is_sequence(const Value& x) { return x.list() || x.string() || (x.dict() && !x.mutable_namespace()); }
-
-bool is_divisible(const Value& x, const Value& by) {
-  require(by.integer() != 0, "divisibleby 0");
-  return x.integer() % by.integer() == 0;
-}
-
-const std::map<std::string, Test>& tests() {
-  static const std::map<std::string, Test> table = {
-      {"boolean", [](const Value& x, const Value&) { return x.is<bool>(); }},
-      {"callable", [](const Value& x, const Value&) { return x.function() != nullptr; }},
-      {"defined", [](const Value& x, const Value&) { return !x.is_undefined(); }},
-      {"divisibleby", is_divisible},
-      {"eq", equal},
-      {"equalto", equal},
-      {"==", equal},
-      {"even", [](const Value& x, const Value&) { return x.integer() % 2 == 0; }},
-      {"false", [](const Value& x, const Value&) { return x.is<bool>() && !x.truthy(); }},
-      {"float", [](const Value& x, const Value&) { return x.is<double>(); }},
-      {"ge", [](const Value& x, const Value& y) { return !less(x, y); }},
-      {">=", [](const Value& x, const Value& y) { return !less(x, y); }},
-      {"gt", [](const Value& x, const Value& y) { return less(y, x); }},
-      {">", [](const Value& x, const Value& y) { return less(y, x); }},
-      {"in", [](const Value& x, const Value& y) { return contains(y, x); }},
-      {"integer", [](const Value& x, const Value&) { return x.is_integer(); }},
-      {"iterable", [](const Value& x, const Value&) { return is_sequence(x) || x.is_undefined(); }},
-      {"le", [](const Value& x, const Value& y) { return !less(y, x); }},
-      {"<=", [](const Value& x, const Value& y) { return !less(y, x); }},
-      {"lt", less},
-      {"<", less},
-      {"mapping", [](const Value& x, const Value&) { return x.dict() && !x.mutable_namespace(); }},
-      {"ne", [](const Value& x, const Value& y) { return !equal(x, y); }},
-      {"!=", [](const Value& x, const Value& y) { return !equal(x, y); }},
-      {"none", [](const Value& x, const Value&) { return x.is_none(); }},
-      {"number", [](const Value& x, const Value&) { return x.is_number(); }},
-      {"odd", [](const Value& x, const Value&) { return x.integer() % 2 != 0; }},
-      {"sequence", [](const Value& x, const Value&) { return is_sequence(x) || x.is_undefined(); }},
-      {"string", [](const Value& x, const Value&) { return x.is_string(); }},
-      {"true", [](const Value& x, const Value&) { return x.is<bool>() && x.truthy(); }},
-      {"undefined", [](const Value& x, const Value&) { return x.is_undefined(); }},
-  };
-  return table;
-}
-
-bool is_binary_test(const std::string& name) {
-  static const std::vector<std::string> kUnary = {
-      "boolean", "callable", "defined", "even", "false",    "float",  "integer", "iterable",
-      "mapping", "none",     "number",  "odd",  "sequence", "string", "true",    "undefined"};
-  return std::find(kUnary.begin(), kUnary.end(), name) == kUnary.end();
-}
+using Kind = Sequence::Kind;
 
 Value call_range(const Arguments& arguments) {
   const List bound = arguments.bind({"start", "stop", "step"}, "range");
@@ -268,12 +26,26 @@ Value call_range(const Arguments& arguments) {
     require(out.size() < kMaxRange, "range: more than ", kMaxRange, " numbers");
     out.emplace_back(i);
   }
-  return out;
+  return Sequence{Kind::range, std::move(out),
+                  str("range(", start, ", ", stop, step == 1 ? "" : str(", ", step), ")")};
 }
 
+// dict(pairs or another dict, name=value, ...)
 Dict call_dict(const Arguments& arguments) {
-  require(arguments.positional.empty(), "dict and namespace take named arguments");
-  return Dict{arguments.named};
+  require(arguments.positional.size() < 2, "dict takes at most 1 argument, found ",
+          arguments.positional.size());
+  Dict out;
+  if (!arguments.positional.empty() && arguments.positional[0].dict()) {
+    out = *arguments.positional[0].dict();
+  } else if (!arguments.positional.empty()) {
+    for (const Value& pair : arguments.positional[0].items()) {
+      const List two = pair.items();
+      require(two.size() == 2, "dict: an item has ", two.size(), " values, expected 2");
+      out.set(two[0], two[1]);
+    }
+  }
+  for (const auto& [name, value] : arguments.named) out.set(name, value);
+  return out;
 }
 
 Value call_raise(const Arguments& arguments) {
@@ -281,44 +53,111 @@ Value call_raise(const Arguments& arguments) {
   fail(ErrorCode::invalid_argument, bound[0].text());
 }
 
+// joiner(sep)(): nothing the first time, then `sep`.
+Value call_joiner(const Arguments& arguments) {
+  const List bound = arguments.bind({"sep"}, "joiner");
+  const std::string separator = bound[0].is_undefined() ? ", " : bound[0].text();
+  const auto used = std::make_shared<bool>(false);
+  return Function([separator, used](const Arguments&) {
+    const bool again = *used;
+    *used = true;
+    return Value(again ? separator : "");
+  });
+}
+
+// cycler(a, b, ...): next(), reset(), current
+Value call_cycler(const Arguments& arguments) {
+  require(!arguments.positional.empty(), "cycler needs a value");
+  const auto at = std::make_shared<std::size_t>(0);
+  const auto attribute = [items = arguments.positional, at](const std::string& name) -> Value {
+    if (name == "current") return items[*at];
+    if (name == "next") {
+      return Function([items, at](const Arguments&) {
+        Value item = items[*at];
+        *at = (*at + 1) % items.size();
+        return item;
+      });
+    }
+    if (name != "reset") return Undefined{name};
+    return Function([at](const Arguments&) {
+      *at = 0;
+      return Value(None{});
+    });
+  };
+  return Object{attribute, {}};
+}
+
 Value dict_get(const Dict& dict, const Arguments& arguments) {
   const List bound = arguments.bind({"key", "default"}, "get");
-  const Value* found = bound[0].string() ? dict.find(*bound[0].string()) : nullptr;
+  const Value* found = dict.find(bound[0]);
   if (found) return *found;
   return bound[1].is_undefined() ? Value(None{}) : bound[1];
 }
 
+Value dict_values(const Dict& dict) {
+  List out;
+  for (const auto& entry : dict.entries) out.push_back(entry.second);
+  return Sequence{Kind::view, std::move(out), "dict_values"};
+}
+
 Value dict_method(const Value& subject, const std::string& name) {
-  if (name == "items") return Function([subject](const Arguments&) { return filter_items(subject, {}); });
-  if (name == "keys") return Function([subject](const Arguments&) { return Value(subject.items()); });
+  if (name == "items")
+    return Function([subject](const Arguments&) {
+      return Sequence{Kind::view, pairs_of(*subject.dict()), "dict_items"};
+    });
+  if (name == "keys")
+    return Function([subject](const Arguments&) {
+      return Sequence{Kind::view, subject.items(), "dict_keys"};
+    });
   if (name == "get") return Function([subject](const Arguments& a) { return dict_get(*subject.dict(), a); });
+  if (name == "copy") return Function([subject](const Arguments&) { return subject; });
   if (name != "values") return {};
-  return Function([subject](const Arguments&) {
-    List out;
-    for (const auto& entry : subject.dict()->entries) out.push_back(entry.second);
-    return Value(std::move(out));
-  });
+  return Function([subject](const Arguments&) { return dict_values(*subject.dict()); });
+}
+
+Value list_index(const List& list, const Arguments& arguments) {
+  const Value sought = arguments.bind({"value"}, "index")[0];
+  const auto at =
+      std::find_if(list.begin(), list.end(), [&](const Value& item) { return equal(item, sought); });
+  require(at != list.end(), "index: the list has no such item");
+  return Value::count(static_cast<std::size_t>(at - list.begin()));
+}
+
+Value list_count(const List& list, const Arguments& arguments) {
+  const Value sought = arguments.bind({"value"}, "count")[0];
+  const auto same = [&](const Value& item) { return equal(item, sought); };
+  return Value::count(static_cast<std::size_t>(std::count_if(list.begin(), list.end(), same)));
+}
+
+Value list_method(const Value& subject, const std::string& name) {
+  if (name == "index")
+    return Function([subject](const Arguments& a) { return list_index(*subject.list(), a); });
+  if (name == "count")
+    return Function([subject](const Arguments& a) { return list_count(*subject.list(), a); });
+  if (name != "copy") return {};
+  return Function([subject](const Arguments&) { return subject; });
+}
+
+Value item_at(const List& all, std::int64_t index, const Value& key) {
+  const auto size = static_cast<std::int64_t>(all.size());
+  const std::int64_t at = index < 0 ? index + size : index;
+  return at >= 0 && at < size ? all[static_cast<std::size_t>(at)] : Value(Undefined{key.text()});
 }
 
 }  // namespace
 
-Value apply_filter(const std::string& name, const Value& subject, const Arguments& arguments) {
-  const auto found = filters().find(name);
-  if (found == filters().end()) fail(ErrorCode::not_supported, "the filter ", name, " is not supported");
-  return found->second(subject, arguments);
-}
-
-bool apply_test(const std::string& name, const Value& subject, const Arguments& arguments) {
-  const auto found = tests().find(name);
-  if (found == tests().end()) fail(ErrorCode::not_supported, "the test ", name, " is not supported");
-  const std::size_t wanted = is_binary_test(name) ? 1 : 0;
-  require(arguments.positional.size() == wanted && arguments.named.empty(), "the test ", name, " takes ",
-          wanted, " arguments, found ", arguments.positional.size() + arguments.named.size());
-  return found->second(subject, wanted ? arguments.positional[0] : Value());
+List pairs_of(const Dict& dict) {
+  List out;
+  for (const auto& [key, value] : dict.entries) out.emplace_back(Sequence{Kind::tuple, {key, value}, ""});
+  return out;
 }
 
 Value find_method(const Value& subject, const std::string& name) {
-  if (subject.string()) return string_method(*subject.string(), name);
+  if (subject.string()) return string_method(subject, name);
+  if (subject.object()) return subject.object()->attribute(name);
+  const Sequence* sequence = subject.sequence();
+  if (sequence && (sequence->kind == Kind::list || sequence->kind == Kind::tuple))
+    return list_method(subject, name);
   return subject.dict() && !subject.mutable_namespace() ? dict_method(subject, name) : Value();
 }
 
@@ -328,20 +167,26 @@ Value find_function(const std::string& name) {
   if (name == "namespace")
     return Function([](const Arguments& a) { return Value::make_namespace(call_dict(a)); });
   if (name == "raise_exception") return Function(call_raise);
+  if (name == "joiner") return Function(call_joiner);
+  if (name == "cycler") return Function(call_cycler);
   return {};
 }
 
 Value find_item(const Value& container, const Value& key) {
   if (container.dict()) {
-    const Value* found = key.string() ? container.dict()->find(*key.string()) : nullptr;
+    const Value* found = container.dict()->find(key);
     return found ? *found : Value(Undefined{key.text()});
   }
-  if (!key.is_integer() || (!container.list() && !container.string())) return Undefined{key.text()};
-  const List items = container.string() ? container.items() : List();
-  const List& all = container.string() ? items : *container.list();
-  const auto size = static_cast<std::int64_t>(all.size());
-  const std::int64_t at = key.integer() < 0 ? key.integer() + size : key.integer();
-  return at >= 0 && at < size ? all[static_cast<std::size_t>(at)] : Value(Undefined{key.text()});
+  const Sequence* sequence = container.sequence();
+  if (sequence && sequence->kind == Kind::group && key.string()) {
+    if (*key.string() == "grouper") return sequence->items[0];
+    if (*key.string() == "list") return sequence->items[1];
+  }
+  const bool indexed =
+      container.string() || (sequence && sequence->kind != Kind::view && sequence->kind != Kind::generator);
+  if (!indexed || !(key.is_integer() || key.is<bool>())) return Undefined{key.text()};
+  Value found = item_at(container.items(), key.integer(), key);
+  return container.is_markup() && found.string() ? Value(Markup{*found.string()}) : found;
 }
 
 }  // namespace mixtape::chat

@@ -49,6 +49,15 @@ class Cursor {
     return next().text;
   }
 
+  std::size_t place() const { return at_; }
+  // Whether a name occurs among the tokens from `begin` to here.
+  bool named_since(std::size_t begin, std::string_view name) const {
+    return std::any_of(tokens_.begin() + static_cast<std::ptrdiff_t>(begin),
+                       tokens_.begin() + static_cast<std::ptrdiff_t>(at_), [&](const Token& token) {
+                         return token.kind == TokenKind::name && token.text == name;
+                       });
+  }
+
   [[noreturn]] void wrong(const std::string& what) const {
     const std::string found = is(TokenKind::end)    ? "the end"
                               : peek().text.empty() ? "the end of the tag"

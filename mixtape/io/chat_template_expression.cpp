@@ -34,13 +34,18 @@ class ExpressionParser {
   ExpressionPtr tuple(bool with_condition = true) {
     ExpressionPtr first = expression(with_condition);
     if (!in_.is_op(",")) return first;
-    ExpressionPtr list = make(Kind::list);
-    list->operands.push_back(std::move(first));
+    ExpressionPtr whole = make(Kind::tuple);
+    whole->operands.push_back(std::move(first));
     while (in_.take_op(",")) {
       if (!starts_expression()) break;
-      list->operands.push_back(expression(with_condition));
+      whole->operands.push_back(expression(with_condition));
     }
-    return list;
+    return whole;
+  }
+
+  ExpressionPtr block_filters() {
+    std::string name = in_.expect_name();
+    return filters(call(Kind::filter, std::move(name), make(Kind::name, "")));
   }
 
  private:
@@ -195,7 +200,7 @@ class ExpressionParser {
 
   ExpressionPtr parentheses() {
     in_.expect_op("(");
-    ExpressionPtr result = in_.is_op(")") ? make(Kind::list) : tuple();
+    ExpressionPtr result = in_.is_op(")") ? make(Kind::tuple) : tuple();
     in_.expect_op(")");
     return result;
   }
@@ -316,6 +321,8 @@ class ExpressionParser {
 }  // namespace
 
 ExpressionPtr parse_expression(Cursor& in) { return ExpressionParser(in).expression(); }
+
+ExpressionPtr parse_filters(Cursor& in) { return ExpressionParser(in).block_filters(); }
 
 ExpressionPtr parse_tuple(Cursor& in, bool with_conditions) {
   return ExpressionParser(in).tuple(with_conditions);

@@ -38,6 +38,7 @@ class Lexer {
       add_text(tag);
       if (tag == source_.size()) break;
       const char kind = source_[tag + 1];
+      if (kind == '%' && raw()) continue;
       advance(2);
       if (peek() == '-' || peek() == '+') advance(1);
       if (kind == '#') {
@@ -104,6 +105,39 @@ class Lexer {
     } else if (block && mark != '+' && peek() == '\n') {
       advance(1);
     }
+  }
+
+  // The end of a tag {% NAME %} that begins at `tag`, npos if it is another; `mark` is what stands before its end.
+  std::size_t end_of_word_tag(std::size_t tag, std::string_view name, char& mark) const {
+    const auto skip = [this](std::size_t at) {
+      return std::min(source_.find_first_not_of(" \t\n", at), source_.size());
+    };
+    std::size_t at = tag + 2;
+    if (at < source_.size() && (source_[at] == '-' || source_[at] == '+')) ++at;
+    at = skip(at);
+    if (source_.compare(at, name.size(), name) != 0) return std::string::npos;
+    at = skip(at + name.size());
+    mark = at < source_.size() && (source_[at] == '-' || source_[at] == '+') ? source_[at++] : '\0';
+    return source_.compare(at, 2, "%}") == 0 ? at + 2 : std::string::npos;
+  }
+
+  // {% raw %} text {% endraw %}: the text is taken as it stands. Unlike after other tags a line end stays.
+  bool raw() {
+    char mark = '\0';
+    const std::size_t begin = end_of_word_tag(at_, "raw", mark);
+    if (begin == std::string::npos) return false;
+    advance(begin - at_);
+    after_tag(mark, false);
+    for (std::size_t tag = source_.find("{%", at_); tag != std::string::npos;
+         tag = source_.find("{%", tag + 1)) {
+      const std::size_t end = end_of_word_tag(tag, "endraw", mark);
+      if (end == std::string::npos) continue;
+      add_text(tag);
+      advance(end - tag);
+      after_tag(mark, true);
+      return true;
+    }
+    wrong("raw that does not end");
   }
 
   void comment() {

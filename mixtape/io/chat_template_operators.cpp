@@ -3,6 +3,7 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/chat_template_builtins.h"
+#include "mixtape/io/chat_template_format.h"
 
 namespace mixtape::chat {
 namespace {
@@ -19,13 +20,34 @@ Value repeat(const Value& value, const Value& count) {
   if (value.string()) {
     std::string out;
     for (std::size_t i = repeats(count, value.string()->size()); i > 0; --i) out += *value.string();
-    return out;
+    return value.is_markup() ? Value(Markup{out}) : Value(out);
   }
   List out;
   for (std::size_t i = repeats(count, value.list()->size()); i > 0; --i) {
     out.insert(out.end(), value.list()->begin(), value.list()->end());
   }
-  return out;
+  return Sequence{value.sequence()->kind, std::move(out), ""};
+}
+
+bool is_joined(const Value& value) {
+  return value.sequence() &&
+         (value.sequence()->kind == Sequence::Kind::list || value.sequence()->kind == Sequence::Kind::tuple);
+}
+
+// What goes into a markup is escaped.
+Value percent(const Value& pattern, const Value& values) {
+  if (!pattern.is_markup()) return format_percent(*pattern.string(), values);
+  const auto escaped = [](const Value& value) { return value.is_number() ? value : Value(escape(value)); };
+  if (!values.sequence())
+    return Markup{format_percent(*pattern.string(), values.dict() ? values : escaped(values))};
+  List items;
+  for (const Value& item : *values.list()) items.push_back(escaped(item));
+  return Markup{format_percent(*pattern.string(), Sequence{values.sequence()->kind, std::move(items), ""})};
+}
+
+Value add_strings(const Value& left, const Value& right) {
+  if (!left.is_markup() && !right.is_markup()) return *left.string() + *right.string();
+  return Markup{escape(left).text + escape(right).text};
 }
 
 Value integer_operator(char op, std::int64_t a, std::int64_t b) {
@@ -63,22 +85,24 @@ Value float_operator(char op, double a, double b) {
   if (op == '-') return a - b;
   if (op == '*') return a * b;
   require(b != 0, "division by zero");
-  const double floor = std::floor(a / b);
-  return op == '%' ? a - floor * b : floor;
+  double rest = std::fmod(a, b);
+  if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
+  return op == '%' ? rest : std::floor((a - rest) / b + 0.5);
 }
 
 }  // namespace
 
 Value apply_operator(const std::string& op, const Value& left, const Value& right) {
   if (op == "~") return left.text() + right.text();
-  if (op == "+" && left.string() && right.string()) return *left.string() + *right.string();
-  if (op == "+" && left.list() && right.list()) {
+  if (op == "+" && left.string() && right.string()) return add_strings(left, right);
+  if (op == "%" && left.string()) return percent(left, right);
+  if (op == "+" && is_joined(left) && is_joined(right) && left.sequence()->kind == right.sequence()->kind) {
     List all = *left.list();
     all.insert(all.end(), right.list()->begin(), right.list()->end());
-    return all;
+    return Sequence{left.sequence()->kind, std::move(all), ""};
   }
-  if (op == "*" && (left.string() || left.list())) return repeat(left, right);
-  if (op == "*" && (right.string() || right.list())) return repeat(right, left);
+  if (op == "*" && (left.string() || is_joined(left))) return repeat(left, right);
+  if (op == "*" && (right.string() || is_joined(right))) return repeat(right, left);
   require(left.is_number() && right.is_number(), "cannot apply ", op, " to ", left.kind(), " and ",
           right.kind());
   if (op == "**") return power(left, right);

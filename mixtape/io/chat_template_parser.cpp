@@ -1,5 +1,7 @@
 #include "mixtape/io/chat_template_parser.h"
 
+#include <utility>
+
 #include "mixtape/core/error.h"
 #include "mixtape/io/chat_template_expression.h"
 
@@ -79,14 +81,23 @@ class Parser {
       block.push_back(assignment());
     } else if (name == "macro") {
       block.push_back(macro());
+    } else if (name == "call") {
+      block.push_back(call());
+    } else if (name == "filter") {
+      block.push_back(filtered());
+    } else if (name == "with") {
+      block.push_back(with());
     } else if (name == "break" || name == "continue") {
       if (loops_ == 0) in_.wrong(name + " outside of a loop");
       block.push_back(make(name == "break" ? Statement::Kind::leave : Statement::Kind::proceed));
       end_tag();
     } else if (name ==
                "generation") {  // marks the assistant's words for training; they are rendered as they are
-      for (Statement& inner : body("endgeneration")) block.push_back(std::move(inner));
-    } else if (is_one_of(name, {"elif", "else", "endif", "endfor", "endset", "endmacro", "endgeneration"})) {
+      Statement result = make(Statement::Kind::scope);
+      result.body = body("endgeneration");
+      block.push_back(std::move(result));
+    } else if (is_one_of(name, {"elif", "else", "endif", "endfor", "endset", "endmacro", "endgeneration",
+                                "endcall", "endfilter", "endwith", "endraw"})) {
       fail(ErrorCode::format, "chat template, line ", line, ": ", name, " without its beginning");
     } else {
       fail(ErrorCode::not_supported, "chat template, line ", line, ": the tag ", name, " is not supported");
@@ -111,24 +122,40 @@ class Parser {
     return result;
   }
 
-  std::vector<std::string> targets() {
-    const bool in_parentheses = in_.take_op("(");
-    std::vector<std::string> names{in_.expect_name()};
-    while (in_.take_op(",")) names.push_back(in_.expect_name());
-    if (in_parentheses) in_.expect_op(")");
-    return names;
+  Target target(bool with_members) {
+    if (++depth_ > kMaxDepth) in_.wrong("targets nested too deeply");
+    Target result;
+    if (in_.take_op("(")) {
+      result = targets(with_members);
+      in_.expect_op(")");
+    } else {
+      result.name = in_.expect_name();
+      if (with_members && in_.take_op(".")) result.member = in_.expect_name();
+    }
+    --depth_;
+    return result;
+  }
+
+  // One target, or several with commas.
+  Target targets(bool with_members) {
+    Target first = target(with_members);
+    if (!in_.is_op(",")) return first;
+    Target result;
+    result.parts.push_back(std::move(first));
+    while (in_.take_op(",")) {
+      if (!in_.is(TokenKind::name) && !in_.is_op("(")) break;
+      result.parts.push_back(target(with_members));
+    }
+    return result;
   }
 
   Statement loop() {
     Statement result = make(Statement::Kind::loop);
-    result.names = targets();
+    result.targets.push_back(targets(false));
     if (!in_.take_name("in")) in_.wrong("expected in");
     result.expression = parse_tuple(in_, false);
     if (in_.take_name("if")) result.filter = parse_expression(in_);
-    if (in_.is_name("recursive")) {
-      fail(ErrorCode::not_supported, "chat template, line ", result.line,
-           ": a recursive loop is not supported");
-    }
+    result.recursive = in_.take_name("recursive");
     end_tag();
     ++loops_;
     result.body = statements({"else", "endfor"});
@@ -144,36 +171,71 @@ class Parser {
 
   Statement assignment() {
     Statement result = make(Statement::Kind::assign);
-    result.names = targets();
-    if (in_.take_op(".")) {
-      result.kind = Statement::Kind::assign_member;
-      result.text = result.names.front();
-      result.names = {in_.expect_name()};
-    }
+    result.targets.push_back(targets(true));
     if (in_.take_op("=")) {
       result.expression = parse_tuple(in_);
       end_tag();
       return result;
     }
-    if (result.kind == Statement::Kind::assign_member || result.names.size() != 1) in_.wrong("expected =");
+    if (!result.targets[0].parts.empty()) in_.wrong("expected =");
     result.kind = Statement::Kind::capture;
+    if (in_.take_op("|")) result.filter = parse_filters(in_);
     result.body = body("endset");
     return result;
   }
 
-  Statement macro() {
-    if (depth_ > 1 && loops_ > 0) {
-      fail(ErrorCode::not_supported, "chat template, line ", in_.peek().line,
-           ": a macro inside of a loop is not supported");
+  Statement filtered() {
+    Statement result = make(Statement::Kind::capture);
+    result.filter = parse_filters(in_);
+    result.body = body("endfilter");
+    return result;
+  }
+
+  Statement with() {
+    Statement result = make(Statement::Kind::with);
+    while (!in_.is(TokenKind::block_end)) {
+      if (!result.targets.empty()) in_.expect_op(",");
+      result.targets.push_back(target(false));
+      in_.expect_op("=");
+      result.values.push_back(parse_expression(in_));
     }
-    Statement result = make(Statement::Kind::macro, in_.expect_name());
+    result.body = body("endwith");
+    return result;
+  }
+
+  void parameters(Statement& result) {
     in_.expect_op("(");
     while (!in_.take_op(")")) {
       result.names.push_back(in_.expect_name());
       result.defaults.push_back(in_.take_op("=") ? parse_expression(in_) : nullptr);
       if (!in_.is_op(")")) in_.expect_op(",");
     }
-    result.body = body("endmacro");
+  }
+
+  // A macro can't leave a loop that it stands in.
+  void macro_body(Statement& result, std::string_view end) {
+    const int loops = std::exchange(loops_, 0);
+    const std::size_t begin = in_.place();
+    result.body = body(end);
+    result.takes_more = in_.named_since(begin, "varargs");
+    result.takes_more_names = in_.named_since(begin, "kwargs");
+    result.takes_caller = in_.named_since(begin, "caller");
+    loops_ = loops;
+  }
+
+  Statement macro() {
+    Statement result = make(Statement::Kind::macro, in_.expect_name());
+    parameters(result);
+    macro_body(result, "endmacro");
+    return result;
+  }
+
+  Statement call() {
+    Statement result = make(Statement::Kind::call, "caller");
+    if (in_.is_op("(")) parameters(result);
+    result.expression = parse_expression(in_);
+    if (result.expression->kind != Expression::Kind::call) in_.wrong("expected a call");
+    macro_body(result, "endcall");
     return result;
   }
 

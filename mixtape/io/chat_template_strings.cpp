@@ -1,10 +1,14 @@
 #include "mixtape/io/chat_template_strings.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <optional>
 
 #include "mixtape/core/error.h"
+#include "mixtape/io/chat_template_format.h"
 #include "mixtape/io/text_utf8.h"
 
 namespace mixtape::chat {
@@ -15,6 +19,45 @@ using Method = Value (*)(const std::string&, const Arguments&);
 const std::string& text_of(const Value& value, const char* function) {
   require(value.string(), function, ": expected a string, found ", value.kind());
   return *value.string();
+}
+
+bool is_sigma(std::string_view letter) { return letter == "\u03A3"; }
+
+// Letters with a case, and those that it passes over, such as marks and apostrophes.
+bool has_case(char32_t c);
+bool is_passed_over(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return std::u32string_view(U"'.:\u00B7\u2018\u2019\u2024\u2027").find(c) != std::u32string_view::npos;
+  }
+}
+
+// A capital sigma at the end of a word has a small letter of its own.
+bool ends_word(std::string_view before, std::string_view behind) {
+  while (!before.empty() && is_passed_over(last_code_point(before).value))
+    before.remove_suffix(last_code_point(before).size);
+  while (!behind.empty() && is_passed_over(first_code_point(behind).value))
+    behind.remove_prefix(first_code_point(behind).size);
+  return !before.empty() && has_case(last_code_point(before).value) &&
+         (behind.empty() || !has_case(first_code_point(behind).value));
+}
+
+std::string lower_in_context(std::string_view text) {
+  if (text.find("\u03A3") == text.npos) return to_lower(text);
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view letter = text.substr(at, first_code_point(text.substr(at)).size);
+    const bool final = is_sigma(letter) && ends_word(text.substr(0, at), text.substr(at + letter.size()));
+    out += final ? "\u03C2" : to_lower(letter);
+    at += letter.size();
+  }
+  return out;
 }
 
 bool is_absent(const Value& value) { return value.is_undefined() || value.is_none(); }
@@ -69,9 +112,25 @@ Value split(const std::string& text, const Arguments& arguments) {
   return out;
 }
 
+List rsplit_white_space(std::string_view text, std::int64_t limit) {
+  List out;
+  for (text = strip_white_space(text, false, true); !text.empty();
+       text = strip_white_space(text, false, true)) {
+    std::size_t begin = text.size();
+    while (begin > 0 && !is_white_space(last_code_point(text.substr(0, begin)).value))
+      begin -= last_code_point(text.substr(0, begin)).size;
+    if (limit-- == 0) begin = 0;
+    out.emplace_back(std::string(text.substr(begin)));
+    text = text.substr(0, begin);
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
 Value rsplit(const std::string& text, const Arguments& arguments) {
   const List bound = arguments.bind({"sep", "maxsplit"}, "rsplit");
   if (bound[1].is_undefined() || bound[1].integer() < 0) return split(text, arguments);
+  if (is_absent(bound[0])) return rsplit_white_space(text, bound[1].integer());
   const std::string& separator = text_of(bound[0], "rsplit");
   require(!separator.empty(), "rsplit: the separator is empty");
   List out;
@@ -87,26 +146,77 @@ Value rsplit(const std::string& text, const Arguments& arguments) {
   return out;
 }
 
+// Where a line ends for Python, which knows more line ends than \r and \n.
+std::size_t line_end(std::string_view text, std::size_t& size) {
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = first_code_point(text.substr(at));
+    const bool ends = (c.value >= 0x0A && c.value <= 0x0D) || (c.value >= 0x1C && c.value <= 0x1E) ||
+                      c.value == 0x85 || c.value == 0x2028 || c.value == 0x2029;
+    size = text.substr(at).starts_with("\r\n") ? 2 : c.size;
+    if (ends) return at;
+    at += c.size;
+  }
+  size = 0;
+  return text.size();
+}
+
 Value splitlines(const std::string& text, const Arguments& arguments) {
-  arguments.bind({}, "splitlines");
+  const bool keep = arguments.bind({"keepends"}, "splitlines")[0].truthy();
   List out;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find_first_of("\r\n", begin), text.size());
-    out.emplace_back(text.substr(begin, end - begin));
-    begin = end + (text.compare(end, 2, "\r\n") == 0 ? 2 : 1);
+  for (std::string_view rest = text; !rest.empty();) {
+    std::size_t size = 0;
+    const std::size_t end = line_end(rest, size);
+    out.emplace_back(std::string(rest.substr(0, end + (keep ? size : 0))));
+    rest.remove_prefix(end + size);
   }
   return out;
+}
+
+template <bool kLast>
+Value partition(const std::string& text, const Arguments& arguments) {
+  const Value separator = arguments.bind({"sep"}, "partition")[0];
+  const std::string& sought = text_of(separator, "partition");
+  require(!sought.empty(), "partition: the separator is empty");
+  const std::size_t at = kLast ? text.rfind(sought) : text.find(sought);
+  const auto tuple = [](List items) { return Value(Sequence{Sequence::Kind::tuple, std::move(items), ""}); };
+  if (at == text.npos) return kLast ? tuple({"", "", text}) : tuple({text, "", ""});
+  return tuple({text.substr(0, at), sought, text.substr(at + sought.size())});
+}
+
+// text[start:end], and how many code points come before it; nothing where start is behind the end.
+struct Window {
+  std::string_view text;
+  std::size_t offset = 0;
+};
+std::optional<Window> window(const std::string& text, const Value& start, const Value& end) {
+  if (is_absent(start) && is_absent(end)) return Window{text, 0};
+  const auto size = static_cast<std::int64_t>(count_code_points(text));
+  const auto bound = [&](const Value& value, std::int64_t otherwise) {
+    const std::int64_t at = is_absent(value) ? otherwise : value.integer();
+    return at < 0 ? std::max<std::int64_t>(at + size, 0) : at;
+  };
+  const std::int64_t from = bound(start, 0), to = std::min(bound(end, size), size);
+  if (from > to) return std::nullopt;
+  const auto bytes = [&](std::int64_t count) {
+    std::size_t at = 0;
+    for (; count > 0; --count) at += first_code_point(std::string_view(text).substr(at)).size;
+    return at;
+  };
+  const std::size_t begin = bytes(from);
+  return Window{std::string_view(text).substr(begin, bytes(to) - begin), static_cast<std::size_t>(from)};
 }
 
 template <bool kAtStart>
 Value has_affix(const std::string& text, const Arguments& arguments) {
   const char* name = kAtStart ? "startswith" : "endswith";
-  const Value affix = arguments.bind({"affix"}, name)[0];
+  const List bound = arguments.bind({"affix", "start", "end"}, name);
+  const auto part = window(text, bound[1], bound[2]);
   const auto matches = [&](const Value& one) {
-    return kAtStart ? text.starts_with(text_of(one, name)) : text.ends_with(text_of(one, name));
+    const std::string& affix = text_of(one, name);
+    return part && (kAtStart ? part->text.starts_with(affix) : part->text.ends_with(affix));
   };
-  if (!affix.list()) return matches(affix);
-  return std::any_of(affix.list()->begin(), affix.list()->end(), matches);
+  if (!bound[0].list()) return matches(bound[0]);
+  return std::any_of(bound[0].list()->begin(), bound[0].list()->end(), matches);
 }
 
 Value remove_prefix(const std::string& text, const Arguments& arguments) {
@@ -120,20 +230,25 @@ Value remove_suffix(const std::string& text, const Arguments& arguments) {
   return found ? text.substr(0, text.size() - suffix.string()->size()) : text;
 }
 
-template <bool kLast>
+template <bool kLast, bool kMust>
 Value find(const std::string& text, const Arguments& arguments) {
-  const Value part = arguments.bind({"sub"}, "find")[0];
-  const std::size_t at = kLast ? text.rfind(text_of(part, "find")) : text.find(text_of(part, "find"));
+  const List bound = arguments.bind({"sub", "start", "end"}, "find");
+  const std::string& sought = text_of(bound[0], "find");
+  const auto part = window(text, bound[1], bound[2]);
+  const std::size_t at = !part ? text.npos : kLast ? part->text.rfind(sought) : part->text.find(sought);
+  require(!kMust || at != text.npos, "index: the text isn't there");
   if (at == text.npos) return std::int64_t{-1};
-  return Value::count(count_code_points(std::string_view(text).substr(0, at)));
+  return Value::count(part->offset + count_code_points(part->text.substr(0, at)));
 }
 
 Value count(const std::string& text, const Arguments& arguments) {
-  const Value part = arguments.bind({"sub"}, "count")[0];
-  const std::string& sought = text_of(part, "count");
-  if (sought.empty()) return Value::count(count_code_points(text) + 1);
+  const List bound = arguments.bind({"sub", "start", "end"}, "count");
+  const std::string& sought = text_of(bound[0], "count");
+  const auto part = window(text, bound[1], bound[2]);
+  if (!part) return std::int64_t{0};
+  if (sought.empty()) return Value::count(count_code_points(part->text) + 1);
   std::size_t found = 0;
-  for (std::size_t at = 0; (at = text.find(sought, at)) != text.npos; at += sought.size()) ++found;
+  for (std::size_t at = 0; (at = part->text.find(sought, at)) != text.npos; at += sought.size()) ++found;
   return Value::count(found);
 }
 
@@ -147,32 +262,162 @@ Value join(const std::string& text, const Arguments& arguments) {
   return out;
 }
 
-Value is_digits(const std::string& text, const Arguments&) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+enum class Case { none, lower, upper, title };
+
+Case case_of(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LL:
+      return Case::lower;
+    case UTF8PROC_CATEGORY_LU:
+      return Case::upper;
+    case UTF8PROC_CATEGORY_LT:
+      return Case::title;
+    default:
+      return Case::none;
+  }
+}
+
+bool has_case(char32_t c) { return case_of(c) != Case::none; }
+
+bool is_letter(char32_t c) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+bool is_decimal(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_ND;
+}
+// The superscripts and circled digits that are digits to Python.
+bool is_digit(char32_t c) {
+  return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
+         (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468);
+}
+bool is_alphanumeric(char32_t c) { return is_letter(c) || is_number(c); }
+bool is_ascii(char32_t c) { return c < 0x80; }
+
+// isalpha() and its like: of every character, and of no empty text.
+template <bool (*kTest)(char32_t)>
+Value all_are(const std::string& text, const Arguments& arguments) {
+  arguments.bind({}, "the method");
+  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(first_code_point(rest).size)) {
+    if (!kTest(first_code_point(rest).value)) return false;
+  }
+  return !text.empty() || kTest == is_ascii;
+}
+
+Value is_title(const std::string& text, const Arguments&) {
+  bool any = false, inside = false;
+  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(first_code_point(rest).size)) {
+    const Case c = case_of(first_code_point(rest).value);
+    if (c != Case::none && inside != (c == Case::lower)) return false;
+    inside = c != Case::none;
+    any = any || inside;
+  }
+  return any;
+}
+
+Value swap_case(const std::string& text, const Arguments&) {
+  std::string out;
+  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(first_code_point(rest).size)) {
+    const std::string_view letter = rest.substr(0, first_code_point(rest).size);
+    out += case_of(first_code_point(rest).value) == Case::upper ? to_lower(letter) : to_upper(letter);
+  }
+  return out;
+}
+
+std::string filling(const std::string& fill, std::int64_t count) {
+  require(count <= 1 << 20, "a text ", count, " wide is too large");
+  std::string out;
+  for (; count > 0; --count) out += fill;
+  return out;
+}
+
+// kSide: -1 puts the text left, 0 in the middle, 1 right.
+template <int kSide>
+Value justify(const std::string& text, const Arguments& arguments) {
+  const List bound = arguments.bind({"width", "fillchar"}, "justify");
+  const std::string fill = bound[1].is_undefined() ? " " : text_of(bound[1], "justify");
+  require(count_code_points(fill) == 1, "justify: the filling must be one character");
+  const std::int64_t width = bound[0].is_undefined() ? 80 : bound[0].integer();
+  const std::int64_t missing =
+      std::max<std::int64_t>(width - static_cast<std::int64_t>(count_code_points(text)), 0);
+  const std::int64_t left = kSide < 0 ? 0 : kSide > 0 ? missing : missing / 2 + (missing & width & 1);
+  return filling(fill, left) + text + filling(fill, missing - left);
+}
+
+Value zero_fill(const std::string& text, const Arguments& arguments) {
+  const Value width = arguments.bind({"width"}, "zfill")[0];
+  const bool sign = text.starts_with('-') || text.starts_with('+');
+  const std::string zeros =
+      filling("0", width.integer() - static_cast<std::int64_t>(count_code_points(text)));
+  return text.substr(0, sign) + zeros + text.substr(sign);
+}
+
+Value expand_tabs(const std::string& text, const Arguments& arguments) {
+  const Value given = arguments.bind({"tabsize"}, "expandtabs")[0];
+  const std::int64_t size = given.is_undefined() ? 8 : given.integer();
+  std::string out;
+  std::int64_t column = 0;
+  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(first_code_point(rest).size)) {
+    const std::string_view c = rest.substr(0, first_code_point(rest).size);
+    const std::int64_t blanks = size > 0 ? size - column % size : 0;
+    out += c == "\t" ? filling(" ", blanks) : std::string(c);
+    column = c == "\n" || c == "\r" ? 0 : column + (c == "\t" ? blanks : 1);
+  }
+  return out;
+}
+
+Value format(const std::string& text, const Arguments& arguments) { return format_braces(text, arguments); }
+
+Value fold(const std::string& text, const Arguments&) { return to_lower(to_upper(text)); }
+
+template <bool (*kTest)(std::string_view)>
+Value text_is(const std::string& text, const Arguments&) {
+  return kTest(text);
 }
 
 const std::map<std::string, Method>& methods() {
   static const std::map<std::string, Method> table = {
       {"capitalize", capitalize},
+      {"casefold", fold},
+      {"center", justify<0>},
       {"count", count},
       {"endswith", has_affix<false>},
-      {"find", find<false>},
-      {"isdigit", is_digits},
+      {"expandtabs", expand_tabs},
+      {"find", find<false, false>},
+      {"format", format},
+      {"index", find<false, true>},
+      {"isalnum", all_are<is_alphanumeric>},
+      {"isalpha", all_are<is_letter>},
+      {"isascii", all_are<is_ascii>},
+      {"isdecimal", all_are<is_decimal>},
+      {"isdigit", all_are<is_digit>},
+      {"islower", text_is<is_lower>},
+      {"isnumeric", all_are<is_number>},
+      {"isspace", all_are<is_white_space>},
+      {"istitle", is_title},
+      {"isupper", text_is<is_upper>},
       {"join", join},
+      {"ljust", justify<-1>},
       {"lower", lower},
       {"lstrip", [](const std::string& s, const Arguments& a) { return strip_sides(s, a, true, false); }},
+      {"partition", partition<false>},
       {"removeprefix", remove_prefix},
       {"removesuffix", remove_suffix},
       {"replace", replace},
-      {"rfind", find<true>},
+      {"rfind", find<true, false>},
+      {"rindex", find<true, true>},
+      {"rjust", justify<1>},
+      {"rpartition", partition<true>},
       {"rsplit", rsplit},
       {"rstrip", [](const std::string& s, const Arguments& a) { return strip_sides(s, a, false, true); }},
       {"split", split},
       {"splitlines", splitlines},
       {"startswith", has_affix<true>},
       {"strip", strip},
+      {"swapcase", swap_case},
       {"title", title},
       {"upper", upper},
+      {"zfill", zero_fill},
   };
   return table;
 }
@@ -182,18 +427,53 @@ const std::map<std::string, Method>& methods() {
 Value strip(const std::string& text, const Arguments& arguments) {
   return strip_sides(text, arguments, true, true);
 }
-Value lower(const std::string& text, const Arguments&) { return to_lower(text); }
+Value lower(const std::string& text, const Arguments&) { return lower_in_context(text); }
 Value upper(const std::string& text, const Arguments&) { return to_upper(text); }
 
-// Every word's first letter is raised, the others are lowered.
+Value center(const std::string& text, const Arguments& arguments) { return justify<0>(text, arguments); }
+
+bool is_lower(std::string_view text) {
+  bool any = false;
+  for (; !text.empty(); text.remove_prefix(first_code_point(text).size)) {
+    const Case c = case_of(first_code_point(text).value);
+    if (c == Case::upper || c == Case::title) return false;
+    any = any || c == Case::lower;
+  }
+  return any;
+}
+
+bool is_upper(std::string_view text) {
+  bool any = false;
+  for (; !text.empty(); text.remove_prefix(first_code_point(text).size)) {
+    const Case c = case_of(first_code_point(text).value);
+    if (c == Case::lower || c == Case::title) return false;
+    any = any || c == Case::upper;
+  }
+  return any;
+}
+
+// The first letter of every run of letters with a case is raised, the others are lowered.
 Value title(const std::string& text, const Arguments&) {
   std::string out;
   bool inside = false;
   for (std::string_view rest = text; !rest.empty();) {
     const CodePoint c = first_code_point(rest);
-    const std::string letter(rest.substr(0, c.size));
+    const std::string_view letter = rest.substr(0, c.size);
+    out += inside ? to_lower(letter) : to_title(letter);
+    inside = case_of(c.value) != Case::none;
+    rest.remove_prefix(c.size);
+  }
+  return out;
+}
+
+Value title_words(const std::string& text, const Arguments&) {
+  std::string out;
+  bool inside = false;
+  for (std::string_view rest = text; !rest.empty();) {
+    const CodePoint c = first_code_point(rest);
+    const std::string_view letter = rest.substr(0, c.size);
     out += inside ? to_lower(letter) : to_upper(letter);
-    inside = is_word(c.value) && !is_number(c.value) && c.value != '_';
+    inside = !is_white_space(c.value) && std::string_view("-({[<").find(letter) == std::string_view::npos;
     rest.remove_prefix(c.size);
   }
   return out;
@@ -202,17 +482,26 @@ Value title(const std::string& text, const Arguments&) {
 Value capitalize(const std::string& text, const Arguments&) {
   if (text.empty()) return text;
   const std::size_t size = first_code_point(text).size;
-  return to_upper(text.substr(0, size)) + to_lower(text.substr(size));
+  return to_title(text.substr(0, size)) +
+         lower_in_context(text).substr(to_lower(text.substr(0, size)).size());
 }
 
 Value replace(const std::string& text, const Arguments& arguments) {
   const List bound = arguments.bind({"old", "new", "count"}, "replace");
   const std::string& sought = text_of(bound[0], "replace");
   const std::string& with = text_of(bound[1], "replace");
-  require(!sought.empty(), "replace: the text to replace is empty");
   std::int64_t limit = is_absent(bound[2]) ? -1 : bound[2].integer();
   std::string out;
   std::size_t done = 0;
+  if (sought.empty()) {  // between all characters
+    for (; limit-- != 0 && done <= text.size();) {
+      const std::size_t size =
+          done < text.size() ? first_code_point(std::string_view(text).substr(done)).size : 1;
+      out += with + text.substr(done, size);
+      done += size;
+    }
+    return done < text.size() ? out + text.substr(done) : out;
+  }
   for (std::size_t at; limit-- != 0 && (at = text.find(sought, done)) != text.npos;
        done = at + sought.size()) {
     out += text.substr(done, at - done) + with;
@@ -223,9 +512,11 @@ Value replace(const std::string& text, const Arguments& arguments) {
 // Jinja's filter: every line but the first, and blank lines only if asked.
 Value indent(const std::string& text, const Arguments& arguments) {
   const List bound = arguments.bind({"width", "first", "blank"}, "indent");
-  const std::int64_t width = bound[0].is_undefined() ? 4 : bound[0].integer();
-  require(width >= 0 && width <= 1024, "indent: a width of ", width);
-  const std::string margin(static_cast<std::size_t>(width), ' ');
+  const std::int64_t width = bound[0].is_undefined() ? 4 : bound[0].string() ? 0 : bound[0].integer();
+  require(width <= 1024, "indent: a width of ", width);
+  const std::string margin =
+      bound[0].string() ? *bound[0].string()
+                        : std::string(static_cast<std::size_t>(std::max<std::int64_t>(width, 0)), ' ');
   std::string out;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -244,11 +535,13 @@ std::int64_t truncate(const Value& number) {
   return static_cast<std::int64_t>(number.number());
 }
 
-Value parse_integer(const std::string& text, const Value& otherwise) {
+Value parse_integer(const std::string& text, const Value& otherwise, int base) {
   std::string_view digits = strip_white_space(text, true, true);
   if (digits.starts_with('+')) digits.remove_prefix(1);
+  const char mark = base == 16 ? 'x' : base == 8 ? 'o' : base == 2 ? 'b' : '\0';
+  if (mark && digits.size() > 2 && digits[0] == '0' && (digits[1] | 0x20) == mark) digits.remove_prefix(2);
   std::int64_t value = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
   if (parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size()) return value;
   const Value real = parse_float(text, Value());
   return real.is_undefined() ? otherwise : Value(truncate(real));
@@ -262,11 +555,45 @@ Value parse_float(const std::string& text, const Value& otherwise) {
   return parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size() ? Value(value) : otherwise;
 }
 
-Value string_method(const std::string& text, const std::string& name) {
+namespace {
+
+Value marked_up(const Value& value) {
+  if (value.string()) return Markup{*value.string()};
+  if (!value.sequence()) return value;
+  List items;
+  for (const Value& item : *value.list()) items.push_back(marked_up(item));
+  return Sequence{value.sequence()->kind, std::move(items), value.sequence()->text};
+}
+
+Value escaped(const Value& value) {
+  if (value.string()) return escape(value);
+  return value.sequence() ? Value([&] {
+    List items;
+    for (const Value& item : *value.list()) items.push_back(escaped(item));
+    return items;
+  }())
+                          : value;
+}
+
+// Arguments that become part of the text.
+Arguments escaped_arguments(const std::string& name, Arguments arguments) {
+  if (name != "format" && name != "join" && name != "replace") return arguments;
+  const std::size_t from = name == "replace" ? 1 : 0;  // what is sought stays as it is
+  for (std::size_t i = from; i < arguments.positional.size(); ++i)
+    arguments.positional[i] = escaped(arguments.positional[i]);
+  for (auto& [key, value] : arguments.named) value = escaped(value);
+  return arguments;
+}
+
+}  // namespace
+
+Value string_method(const Value& text, const std::string& name) {
   const auto found = methods().find(name);
   if (found == methods().end()) return {};
-  return Function(
-      [text, method = found->second](const Arguments& arguments) { return method(text, arguments); });
+  return Function([text, name, method = found->second](const Arguments& arguments) {
+    if (!text.is_markup()) return method(*text.string(), arguments);
+    return marked_up(method(*text.string(), escaped_arguments(name, arguments)));
+  });
 }
 
 }  // namespace mixtape::chat

@@ -19,6 +19,7 @@ struct Expression {
     literal,      // value
     name,         // text
     list,         // operands
+    tuple,        // operands
     dict,         // operands: key, value, key, value, ...
     attribute,    // operands[0].text
     item,         // operands[0][operands[1]]
@@ -43,29 +44,44 @@ struct Expression {
   std::vector<std::string> operators;
 };
 
+// What a value is given to: a name, a namespace's member (name.member), or several targets, to which a sequence's items
+// are given.
+struct Target {
+  std::string name, member;
+  std::vector<Target> parts;
+};
+
 struct Statement;
 using Block = std::vector<Statement>;
 
 struct Statement {
   enum class Kind {
-    text,           // text
-    output,         // expression
-    condition,      // if expression: body, otherwise
-    loop,           // for names in expression if filter: body, otherwise
-    assign,         // set names = expression
-    assign_member,  // set text.names[0] = expression
-    capture,        // set names[0] %} body
-    macro,          // text(names, defaults): body
-    leave,          // break
-    proceed,        // continue
+    text,       // text
+    output,     // expression
+    condition,  // if expression: body, otherwise
+    loop,       // for targets[0] in expression if filter: body, otherwise
+    assign,     // set targets[0] = expression
+    capture,    // set targets[0] | filter %} body; without targets the text is put out
+    with,       // with targets = values: body
+    macro,      // text(names, defaults): body
+    call,       // call(names, defaults) expression: body
+    scope,      // body, whose names end with it
+    leave,      // break
+    proceed,    // continue
   };
 
   Kind kind;
   int line;
   std::string text;
   std::vector<std::string> names;
-  ExpressionPtr expression, filter;
+  std::vector<Target> targets;
+  ExpressionPtr expression;
+  ExpressionPtr filter;  // of a loop its condition; of a capture the name "" and what is done to it, or null
   std::vector<ExpressionPtr> defaults;  // one for each name, null without
+  std::vector<ExpressionPtr> values;    // one for each target
+  bool recursive = false;               // a loop that may call itself
+  bool takes_more = false, takes_more_names = false,
+       takes_caller = false;  // a macro that names varargs, kwargs, caller
   Block body, otherwise;
 };
 

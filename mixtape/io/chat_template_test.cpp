@@ -79,12 +79,10 @@ TEST(ChatTemplate, RefusalOfTheTemplateItself) {
 }
 
 TEST(ChatTemplate, UnknownConstructsAreNamed) {
-  for (const auto& [source, name] :
-       {std::pair{"{% include 'x' %}", "tag include"},
-        {"{{ 1 | frobnicate }}", "filter frobnicate"},
-        {"{{ 1 is frobnicated }}", "test frobnicated"},
-        {"{% for x in [] recursive %}{% endfor %}", "recursive loop"},
-        {"{% for x in [1] %}{% macro m() %}{% endmacro %}{% endfor %}", "macro inside"}}) {
+  for (const auto& [source, name] : {std::pair{"{% include 'x' %}", "tag include"},
+                                     {"{{ 1 | frobnicate }}", "filter frobnicate"},
+                                     {"{{ 1 is frobnicated }}", "test frobnicated"},
+                                     {"{% block b %}{% endblock %}", "tag block"}}) {
     const Error error = error_of(source);
     EXPECT_EQ(error.code(), ErrorCode::not_supported) << source;
     EXPECT_THAT(error.what(), HasSubstr(name));

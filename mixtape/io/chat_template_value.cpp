@@ -9,31 +9,6 @@
 namespace mixtape::chat {
 namespace {
 
-std::string float_text(double value) { return nlohmann::json(value).dump(); }
-
-std::string quoted(const std::string& text, bool ascii) {
-  return nlohmann::json(text).dump(-1, ' ', ascii, nlohmann::json::error_handler_t::replace);
-}
-
-// Python prefers single quotes.
-std::string quoted_like_python(const std::string& text) {
-  const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
-  std::string out(1, quote);
-  for (const char c : text) {
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else {
-      if (c == quote || c == '\\') out += '\\';
-      out += c;
-    }
-  }
-  return out + quote;
-}
-
 List characters(std::string_view text) {
   List list;
   while (!text.empty()) {
@@ -55,16 +30,25 @@ std::int64_t slice_bound(const Value& bound, std::int64_t missing, std::int64_t 
 
 }  // namespace
 
-const Value* Dict::find(std::string_view key) const {
+const Value* Dict::find(const Value& key) const {
   for (const auto& [name, value] : entries) {
-    if (name == key) return &value;
+    if (equal(name, key)) return &value;
   }
   return nullptr;
 }
 
-void Dict::set(const std::string& key, Value value) {
+const Value* Dict::find(std::string_view key) const {
+  for (const auto& [name, value] : entries) {
+    if (name.string() && *name.string() == key) return &value;
+  }
+  return nullptr;
+}
+
+void Dict::set(const Value& key, Value value) {
+  const bool tuple = key.sequence() && key.sequence()->kind == Sequence::Kind::tuple;
+  require(key.string() || key.is_none() || key.is_number() || tuple, "the key of a dict is ", key.kind());
   for (auto& [name, old] : entries) {
-    if (name == key) {
+    if (equal(name, key)) {
       old = std::move(value);
       return;
     }
@@ -85,7 +69,9 @@ List Arguments::bind(const std::vector<std::string>& parameters, const std::stri
   return bound;
 }
 
-Value::Value(List list) : data_(std::make_shared<const List>(std::move(list))) {}
+Value::Value(List list) : Value(Sequence{Sequence::Kind::list, std::move(list), ""}) {}
+Value::Value(Sequence sequence) : data_(std::make_shared<const Sequence>(std::move(sequence))) {}
+Value::Value(Object object) : data_(std::make_shared<const Object>(std::move(object))) {}
 Value::Value(Dict dict) : data_(std::make_shared<const Dict>(std::move(dict))) {}
 Value::Value(Function function) : data_(std::make_shared<const Function>(std::move(function))) {}
 
@@ -101,6 +87,8 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
       return json.get<bool>();
     case nlohmann::json::value_t::number_integer:
     case nlohmann::json::value_t::number_unsigned:
+      require(!json.is_number_unsigned() || json.get<std::uint64_t>() <= INT64_MAX, "the integer ",
+              json.dump(), " is beyond 64 bits");
       return json.get<std::int64_t>();
     case nlohmann::json::value_t::number_float:
       return json.get<double>();
@@ -113,7 +101,7 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
     }
     case nlohmann::json::value_t::object: {
       Dict dict;
-      for (const auto& [key, item] : json.items()) dict.set(key, from_json(item));
+      for (const auto& [key, item] : json.items()) dict.entries.emplace_back(key, from_json(item));
       return dict;
     }
     default:
@@ -121,9 +109,21 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
   }
 }
 
-const List* Value::list() const {
-  const auto* list = std::get_if<std::shared_ptr<const List>>(&data_);
-  return list ? list->get() : nullptr;
+const std::string* Value::string() const {
+  if (const Markup* markup = std::get_if<Markup>(&data_)) return &markup->text;
+  return std::get_if<std::string>(&data_);
+}
+
+const Sequence* Value::sequence() const {
+  const auto* sequence = std::get_if<std::shared_ptr<const Sequence>>(&data_);
+  return sequence ? sequence->get() : nullptr;
+}
+
+const List* Value::list() const { return sequence() ? &sequence()->items : nullptr; }
+
+const Object* Value::object() const {
+  const auto* object = std::get_if<std::shared_ptr<const Object>>(&data_);
+  return object ? object->get() : nullptr;
 }
 
 const Dict* Value::dict() const {
@@ -138,6 +138,7 @@ Dict* Value::mutable_namespace() const {
 
 const Function* Value::function() const {
   const auto* function = std::get_if<std::shared_ptr<const Function>>(&data_);
+  if (object() && object()->call) return &object()->call;
   return function ? function->get() : nullptr;
 }
 
@@ -156,7 +157,8 @@ double Value::number() const {
 bool Value::truthy() const {
   if (is_undefined() || is_none()) return false;
   if (is_number()) return number() != 0;
-  return function() || mutable_namespace() || length() > 0;
+  const bool generator = sequence() && sequence()->kind == Sequence::Kind::generator;
+  return generator || function() || object() || mutable_namespace() || length() > 0;
 }
 
 std::size_t Value::length() const {
@@ -172,7 +174,7 @@ List Value::items() const {
   if (list()) return *list();
   List keys;
   if (dict()) {
-    for (const auto& entry : dict()->entries) keys.emplace_back(entry.first);
+    for (const auto& entry : dict()->entries) keys.push_back(entry.first);
     return keys;
   }
   require(is_undefined(), "cannot go through ", kind());
@@ -181,77 +183,29 @@ List Value::items() const {
 
 const char* Value::kind() const {
   static constexpr const char* kKinds[] = {
-      "an undefined value", "none",   "a boolean", "an integer",  "a float",
-      "a string",           "a list", "a dict",    "a namespace", "a function"};
-  return kKinds[data_.index()];
+      "an undefined value", "none",   "a boolean", "an integer",  "a float",    "a string",
+      "a string",           "a list", "a dict",    "a namespace", "a function", "an object"};
+  static constexpr const char* kSequences[] = {"a list", "a tuple", "a tuple",
+                                               "a view", "a range", "a generator"};
+  return sequence() ? kSequences[static_cast<std::size_t>(sequence()->kind)] : kKinds[data_.index()];
 }
 
-std::string Value::text() const {
-  if (is_undefined()) return "";
-  if (const std::string* text = string()) return *text;
-  return repr();
+namespace {
+
+bool is_tuple(const Value& value) {
+  return value.sequence()->kind == Sequence::Kind::tuple || value.sequence()->kind == Sequence::Kind::group;
+}
+bool same_sequence_kind(const Value& a, const Value& b) {
+  return is_tuple(a) == is_tuple(b) && (is_tuple(a) || a.sequence()->kind == b.sequence()->kind);
 }
 
-std::string Value::repr() const {
-  if (is_undefined()) return "Undefined";
-  if (is_none()) return "None";
-  if (const bool* value = std::get_if<bool>(&data_)) return *value ? "True" : "False";
-  if (is_integer()) return std::to_string(integer());
-  if (is<double>()) return float_text(number());
-  if (string()) return quoted_like_python(*string());
-  require(list() || dict(), kind(), " has no text");
-  std::string out;
-  if (list()) {
-    for (const Value& item : *list()) out += (out.empty() ? "" : ", ") + item.repr();
-    return '[' + out + ']';
-  }
-  for (const auto& [key, item] : dict()->entries) {
-    out += (out.empty() ? "" : ", ") + quoted_like_python(key) + ": " + item.repr();
-  }
-  return '{' + out + '}';
-}
+}  // namespace
 
-std::string Value::json(int indent, bool ascii, bool sorted) const {
-  std::string out;
-  write_json(out, indent, 1, ascii, sorted);
-  return out;
-}
-
-void Value::write_json(std::string& out, int indent, int depth, bool ascii, bool sorted) const {
-  if (string()) {
-    out += quoted(*string(), ascii);
-  } else if (is_none()) {
-    out += "null";
-  } else if (is<bool>()) {
-    out += truthy() ? "true" : "false";
-  } else if (is_number()) {
-    out += text();
-  } else {
-    require(list() || dict(), "tojson: JSON has no form of ", kind());
-    const auto new_line = [&](int level) {
-      if (indent >= 0) out += '\n' + std::string(static_cast<std::size_t>(indent * level), ' ');
-    };
-    const char* comma = indent < 0 ? ", " : ",";
-    Entries entries;
-    if (list()) {
-      for (const Value& item : *list()) entries.emplace_back("", item);
-    } else {
-      entries = dict()->entries;
-      if (sorted)
-        std::stable_sort(entries.begin(), entries.end(), [](auto& a, auto& b) { return a.first < b.first; });
-    }
-    out += list() ? '[' : '{';
-    bool first = true;
-    for (const auto& [key, item] : entries) {
-      if (!first) out += comma;
-      first = false;
-      new_line(depth);
-      if (!list()) out += quoted(key, ascii) + ": ";
-      item.write_json(out, indent, depth + 1, ascii, sorted);
-    }
-    if (!first) new_line(depth - 1);
-    out += list() ? ']' : '}';
-  }
+bool identical(const Value& a, const Value& b) {
+  if (a.list() || b.list()) return a.list() == b.list();
+  if (a.dict() || b.dict()) return a.dict() == b.dict();
+  if (a.function() || b.function()) return a.function() == b.function();
+  return std::string_view(a.kind()) == b.kind() && equal(a, b);
 }
 
 bool equal(const Value& a, const Value& b) {
@@ -259,8 +213,10 @@ bool equal(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return a.number() == b.number();
   if (a.string() && b.string()) return *a.string() == *b.string();
   if (a.list() && b.list()) {
-    return std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(), equal);
+    return same_sequence_kind(a, b) &&
+           std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(), equal);
   }
+  if (a.mutable_namespace() || b.mutable_namespace()) return a.dict() == b.dict();
   if (a.dict() && b.dict()) {
     const auto same = [&](const auto& entry) {
       const Value* other = b.dict()->find(entry.first);
@@ -274,7 +230,7 @@ bool equal(const Value& a, const Value& b) {
 bool less(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return a.number() < b.number();
   if (a.string() && b.string()) return *a.string() < *b.string();
-  require(a.list() && b.list(), "cannot order ", a.kind(), " and ", b.kind());
+  require(a.list() && b.list() && same_sequence_kind(a, b), "cannot order ", a.kind(), " and ", b.kind());
   return std::lexicographical_compare(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(),
                                       less);
 }
@@ -284,13 +240,16 @@ bool contains(const Value& container, const Value& item) {
     require(item.string(), "cannot look for ", item.kind(), " in a string");
     return text->find(*item.string()) != text->npos;
   }
-  if (container.dict()) return item.string() && container.dict()->find(*item.string());
+  if (container.dict()) return container.dict()->find(item) != nullptr;
   const List items = container.items();
   return std::any_of(items.begin(), items.end(), [&](const Value& other) { return equal(other, item); });
 }
 
 Value slice(const Value& container, const Value& start, const Value& stop, const Value& step) {
-  require(container.string() || container.list(), "cannot slice ", container.kind());
+  const Sequence* sequence = container.sequence();
+  const bool is_cut = container.string() || (sequence && sequence->kind != Sequence::Kind::view &&
+                                             sequence->kind != Sequence::Kind::generator);
+  require(is_cut, "cannot slice ", container.kind());
   const List items = container.items();
   const auto size = static_cast<std::int64_t>(items.size());
   const std::int64_t by = step.is_undefined() || step.is_none() ? 1 : step.integer();
@@ -305,7 +264,10 @@ Value slice(const Value& container, const Value& start, const Value& stop, const
     container.list() ? list.push_back(item) : void(text += *item.string());
     if (by >= size || by <= -size) break;
   }
-  return container.list() ? Value(std::move(list)) : Value(std::move(text));
+  if (container.is_markup()) return Markup{text};
+  if (!sequence) return text;
+  const bool tuple = is_tuple(container);
+  return Sequence{tuple ? Sequence::Kind::tuple : Sequence::Kind::list, std::move(list), ""};
 }
 
 }  // namespace mixtape::chat

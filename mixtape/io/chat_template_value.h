@@ -21,13 +21,31 @@ struct Undefined {
   std::string name;  // for messages
 };
 struct None {};
+// A string that needs no escaping: what is added to it is escaped first.
+struct Markup {
+  std::string text;
+};
 struct Dict {
-  Entries entries;
+  std::vector<std::pair<Value, Value>> entries;  // in order of insertion; a key is a scalar or a tuple
+  const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
-  void set(const std::string& key, Value value);
+  void set(const Value& key, Value value);
 };
 struct Namespace {  // a dict that templates may change
   Dict dict;
+};
+struct Sequence {
+  enum class Kind {
+    list,
+    tuple,
+    group,      // a tuple (grouper, list)
+    view,       // of a dict's keys, values or items
+    range,      //
+    generator,  // what a filter will make: true even if it will be empty
+  };
+  Kind kind;
+  List items;
+  std::string text;  // of a view its name, of a range how Python prints it
 };
 
 struct Arguments {
@@ -39,6 +57,17 @@ struct Arguments {
   List bind(const std::vector<std::string>& parameters, const std::string& function) const;
 };
 using Function = std::function<Value(const Arguments&)>;
+struct Object {  // loop, cycler, joiner
+  std::function<Value(const std::string&)> attribute;
+  Function call;  // may be empty
+};
+
+struct JsonStyle {
+  std::string indent;  // of one level
+  bool one_line = true;
+  std::string item_separator = ", ", key_separator = ": ";
+  bool ascii = false, sorted = false;
+};
 
 class Value {
  public:
@@ -53,6 +82,9 @@ class Value {
   Value(List list);
   Value(Dict dict);
   Value(Function function);
+  Value(Markup markup) : data_(std::move(markup)) {}
+  Value(Object object);
+  Value(Sequence sequence);
   static Value count(std::size_t n) { return static_cast<std::int64_t>(n); }
   static Value make_namespace(Dict dict);
   static Value from_json(const nlohmann::ordered_json& json);
@@ -65,14 +97,17 @@ class Value {
   bool is_none() const { return is<None>(); }
   bool is_integer() const { return is<std::int64_t>(); }
   bool is_number() const { return is_integer() || is<double>() || is<bool>(); }
-  bool is_string() const { return is<std::string>(); }
+  bool is_string() const { return string() != nullptr; }
+  bool is_markup() const { return is<Markup>(); }
 
   // Null unless the value is of that kind.
-  const std::string* string() const { return std::get_if<std::string>(&data_); }
-  const List* list() const;
+  const std::string* string() const;  // also of a markup
+  const Sequence* sequence() const;
+  const List* list() const;  // the items of a sequence of any kind
   const Dict* dict() const;  // of a dict or a namespace
   Dict* mutable_namespace() const;
-  const Function* function() const;
+  const Function* function() const;  // also of an object that can be called
+  const Object* object() const;
 
   std::int64_t integer() const;  // of an integer or a bool, else throws invalid_argument
   double number() const;
@@ -83,19 +118,23 @@ class Value {
 
   std::string text() const;  // str()
   std::string repr() const;  // repr()
-  // json.dumps(); indent < 0 writes one line. Throws invalid_argument for what JSON can't hold.
-  std::string json(int indent, bool ascii, bool sorted) const;
+  // json.dumps(). Throws invalid_argument for what JSON can't hold.
+  std::string json(const JsonStyle& style) const;
 
  private:
-  void write_json(std::string& out, int indent, int depth, bool ascii, bool sorted) const;
-
-  std::variant<Undefined, None, bool, std::int64_t, double, std::string, std::shared_ptr<const List>,
-               std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<const Function>>
+  std::variant<Undefined, None, bool, std::int64_t, double, std::string, Markup,
+               std::shared_ptr<const Sequence>, std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
+               std::shared_ptr<const Function>, std::shared_ptr<const Object>>
       data_;
 };
 
+// `text` with & < > ' " as entities; a markup stays as it is.
+Markup escape(const Value& text);
+
 bool equal(const Value& a, const Value& b);
-bool less(const Value& a, const Value& b);  // numbers, strings and lists; else throws invalid_argument
+bool identical(const Value& a, const Value& b);  // the test `sameas`
+bool less(const Value& a,
+          const Value& b);  // numbers, strings, and lists or tuples; else throws invalid_argument
 bool contains(const Value& container, const Value& item);  // the operator `in`
 
 // Start, stop and step as in container[start:stop:step], Undefined or None where left out.

@@ -29,18 +29,6 @@ utf8proc_category_t category(char32_t value) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(value));
 }
 
-template <class Map>
-std::string map_code_points(std::string_view text, Map map) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const CodePoint c = first_code_point(text);
-    map(c.value, out);
-    text.remove_prefix(c.size);
-  }
-  return out;
-}
-
 }  // namespace
 
 CodePoint first_code_point(std::string_view text) {
@@ -149,20 +137,6 @@ std::string_view strip_white_space(std::string_view text, bool left, bool right)
     text.remove_suffix(c.size);
   }
   return text;
-}
-
-std::string to_lower(std::string_view text) {
-  return map_code_points(text, [](char32_t c, std::string& out) {
-    out += to_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
-    if (c == 0x130) out += "\xCC\x87";  // I with a dot: i and the dot as a combining mark
-  });
-}
-
-std::string to_upper(std::string_view text) {
-  return map_code_points(text, [](char32_t c, std::string& out) {
-    out +=
-        c == 0xDF ? "SS" : to_utf8(static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
-  });
 }
 
 }  // namespace mixtape

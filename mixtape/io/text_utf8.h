@@ -40,8 +40,9 @@ bool is_number(char32_t value);  // categories Nd, Nl and No
 // Removes white space on the chosen sides.
 std::string_view strip_white_space(std::string_view text, bool left, bool right);
 
-// One code point at a time, without context; only U+0130 (lower) and U+00DF (upper) grow to two.
+// One letter at a time, without context; some become several.
 std::string to_lower(std::string_view text);
 std::string to_upper(std::string_view text);
+std::string to_title(std::string_view text);  // as the first letter of a word
 
 }  // namespace mixtape

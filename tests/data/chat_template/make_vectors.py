@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes cases.json: templates, what they are given, and what the reference (PyPI: jinja2, version 3.1.6, set up as the
 reference library does) makes of them; null where it refuses. Usage: make_vectors.py > cases.json"""
+import datetime
 import json
 import pathlib
 
@@ -15,8 +16,12 @@ class Generation(jinja2.ext.Extension):
     tags = {"generation"}
 
     def parse(self, parser):
-        next(parser.stream)
-        return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("marked"), [], [], body).set_lineno(line)
+
+    def marked(self, caller):
+        return caller()
 
 
 def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
@@ -31,6 +36,7 @@ environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True
                                             extensions=[jinja2.ext.loopcontrols, Generation])
 environment.filters["tojson"] = to_json
 environment.globals["raise_exception"] = refuse
+environment.globals["strftime_now"] = datetime.datetime(2024, 7, 26).strftime
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Looks outside: \"now\" & <here>",
@@ -57,7 +63,7 @@ def render(template, chat, tools, variables, prompt):
                  add_generation_prompt=prompt, **variables)
     try:
         return environment.from_string(template).render(**names)
-    except (jinja2.TemplateError, TypeError, ZeroDivisionError):
+    except (jinja2.TemplateError, TypeError, ValueError, ZeroDivisionError, LookupError, OverflowError):
         return None
 
 
