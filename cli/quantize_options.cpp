@@ -38,6 +38,9 @@ void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, bool al
         m.stored ? fmt::format("{} bits, group {}", m.stored->bits, m.stored->group_size) : "float";
     fmt::print("{:<56} {:<18} {}\n", m.path, str(m.shape), stored);
   }
+  for (const std::string& name : plan.left_out) {
+    fmt::print("left out     {} (the model has no such tensor)\n", name);
+  }
   for (const PlannedModule& m : plan.skipped()) {
     fmt::print("in float     {} {} ({})\n", m.path, str(m.shape), m.reason);
   }

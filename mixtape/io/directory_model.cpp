@@ -1,6 +1,7 @@
 #include "mixtape/io/directory_model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "mixtape/core/error.h"
@@ -30,6 +31,9 @@ constexpr const char* kExtraFiles[] = {"tokenizer.json",
                                        "LICENSE.md",
                                        "NOTICE"};
 
+const std::string kEmbedding = "model.embed_tokens", kHead = "lm_head";
+constexpr const char* kParts[] = {".weight", ".scales", ".biases"};
+
 // The file's tensors that make one tensor, end to end.
 struct Stack {
   Shape shape;
@@ -47,6 +51,7 @@ class DirectoryModel final : public ModelSource {
 
   std::string where() const override { return path_.string(); }
   const json& config_json() const override { return config_; }
+  std::vector<std::string> notices() const override { return notices_; }
   std::vector<std::string> names() const override;
   bool has(const std::string& name) const override { return tensors_.contains(name); }
   Shape shape(const std::string& name) const override { return stack(name).shape; }
@@ -65,13 +70,18 @@ class DirectoryModel final : public ModelSource {
   void add_experts(const std::string& name, const ExpertParts& parts);
   void read_tensors();
   bool has_mlx_layout() const;
+  void add_model_prefix();
   void settle_tied_embeddings();
+  void take_head_for_embedding();
+  void drop_or_keep_head();
+  bool same_bytes(const std::string& a, const std::string& b) const;
   const Stack& stack(const std::string& name) const;
 
   fs::path path_;
   SafetensorsDirectory files_;
   json config_;
   std::map<std::string, Stack> tensors_;
+  std::vector<std::string> notices_;
   bool is_mlx_ = false;
 };
 
@@ -79,7 +89,8 @@ DirectoryModel::DirectoryModel(const fs::path& path)
     : path_(path), files_(path), config_(read_config_json(path / "config.json")) {
   is_mlx_ = has_mlx_layout();
   read_tensors();
-  settle_tied_embeddings();
+  add_model_prefix();
+  if (config_.is_object()) settle_tied_embeddings();
 }
 
 bool DirectoryModel::has_mlx_layout() const {
@@ -90,11 +101,64 @@ bool DirectoryModel::has_mlx_layout() const {
                      [](const std::string& name) { return name.find(".switch_mlp.") != std::string::npos; });
 }
 
-// The default differs: Hugging Face's is false, mlx-lm's llama ties unless told otherwise.
+// Saved from the inner model, without a head, every name lacks its first part.
+void DirectoryModel::add_model_prefix() {
+  const std::string prefix = "model.";
+  if (!has("embed_tokens.weight") || has(prefix + "embed_tokens.weight")) return;
+  std::map<std::string, Stack> renamed;
+  for (auto& [name, stack] : tensors_)
+    renamed.emplace(name.starts_with("lm_head.") ? name : prefix + name, std::move(stack));
+  tensors_ = std::move(renamed);
+  notices_.push_back("tensor names lack 'model.', read as if they had it");
+}
+
 void DirectoryModel::settle_tied_embeddings() {
-  if (!is_mlx_ || !config_.is_object()) return;
-  json& tied = config_["tie_word_embeddings"];
-  if (tied.is_null()) tied = !has("lm_head.weight");
+  // The default differs: Hugging Face's is false, mlx-lm's llama ties unless told otherwise.
+  if (is_mlx_ && config_.value("tie_word_embeddings", json()).is_null())
+    config_["tie_word_embeddings"] = !has(kHead + ".weight");
+  if (config_.value("tie_word_embeddings", json()) != true || !has(kHead + ".weight")) return;
+  if (has(kEmbedding + ".weight")) {
+    drop_or_keep_head();
+  } else {
+    take_head_for_embedding();
+  }
+}
+
+// Of a tied pair only the output layer was saved.
+void DirectoryModel::take_head_for_embedding() {
+  for (const char* part : kParts) {
+    if (const auto head = tensors_.find(kHead + part); head != tensors_.end()) {
+      tensors_.emplace(kEmbedding + part, std::move(head->second));
+      tensors_.erase(head);
+    }
+  }
+  notices_.push_back("embeddings are tied and only lm_head is stored: read as both");
+}
+
+// A head of a tied pair is usually a copy; after fine-tuning it may have become another matrix.
+void DirectoryModel::drop_or_keep_head() {
+  bool same = true;
+  for (const char* part : kParts) same = same && same_bytes(kEmbedding + part, kHead + part);
+  if (!same) {
+    config_["tie_word_embeddings"] = false;
+    notices_.push_back(
+        "config.json ties the embeddings, but lm_head is another matrix than the embedding: it is kept, and "
+        "the model is read as untied");
+    return;
+  }
+  for (const char* part : kParts) tensors_.erase(kHead + part);
+}
+
+// Whether both are there with the same contents, or neither.
+bool DirectoryModel::same_bytes(const std::string& a, const std::string& b) const {
+  const auto x = tensors_.find(a), y = tensors_.find(b);
+  if (x == tensors_.end() || y == tensors_.end()) return x == y;
+  const std::vector<TensorView>&p = x->second.parts, &q = y->second.parts;
+  return x->second.shape == y->second.shape &&
+         std::equal(p.begin(), p.end(), q.begin(), q.end(), [](const TensorView& u, const TensorView& v) {
+           return u.dtype == v.dtype && u.bytes.size() == v.bytes.size() &&
+                  std::memcmp(u.bytes.data(), v.bytes.data(), u.bytes.size()) == 0;
+         });
 }
 
 void DirectoryModel::read_tensors() {

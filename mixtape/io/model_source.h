@@ -27,6 +27,8 @@ class ModelSource {
 
   virtual std::string where() const = 0;  // the path, for messages
   virtual const nlohmann::json& config_json() const = 0;
+  // What is unusual about the files and how it was read, one line each, for people.
+  virtual std::vector<std::string> notices() const { return {}; }
   virtual ModelConfig config() const;  // parses config_json() unless overridden
 
   virtual std::vector<std::string> names() const = 0;  // sorted

@@ -122,6 +122,45 @@ TEST(ModelSource, ExpertNames) {
   }
 }
 
+// A directory of these tensors, tied or not, opened.
+class HeadsAndNames : public ::testing::Test {
+ protected:
+  std::unique_ptr<ModelSource> open(const std::vector<Tensor>& tensors, bool tied) {
+    write_model(directory_.path(), tensors);
+    auto config = nlohmann::json::parse(testing::contents_of(directory_ / "config.json"));
+    config["tie_word_embeddings"] = tied;
+    directory_.write("config.json", config.dump());
+    return open_model(directory_.path());
+  }
+  TempDirectory directory_;
+};
+
+TEST_F(HeadsAndNames, NamesWithoutTheirFirstPart) {
+  const auto model = open({{"embed_tokens.weight", {1, 1}, {1}}, {"norm.weight", {1}, {2}}}, true);
+  EXPECT_EQ(model->names(), (std::vector<std::string>{"model.embed_tokens.weight", "model.norm.weight"}));
+  EXPECT_EQ(model->notices().size(), 1u);
+}
+
+TEST_F(HeadsAndNames, OnlyTheHeadOfATiedPair) {
+  const auto model = open({{"lm_head.weight", {1, 2}, {1, 2}}}, true);
+  EXPECT_EQ(model->names(), (std::vector<std::string>{"model.embed_tokens.weight"}));
+  EXPECT_EQ(values_of(*model, "model.embed_tokens.weight"), (std::vector<float>{1, 2}));
+  EXPECT_EQ(model->notices().size(), 1u);
+  EXPECT_TRUE(open({{"lm_head.weight", {1, 2}, {1, 2}}}, false)->has("lm_head.weight"));
+}
+
+TEST_F(HeadsAndNames, HeadOfATiedPairIsDroppedIfItIsACopy) {
+  const Tensor embedding = {"model.embed_tokens.weight", {1, 2}, {1, 2}};
+  const auto copy = open({embedding, {"lm_head.weight", {1, 2}, {1, 2}}}, true);
+  EXPECT_FALSE(copy->has("lm_head.weight"));
+  EXPECT_TRUE(copy->config().tie_word_embeddings);
+  EXPECT_TRUE(copy->notices().empty());
+  const auto own = open({embedding, {"lm_head.weight", {1, 2}, {1, 3}}}, true);
+  EXPECT_TRUE(own->has("lm_head.weight"));
+  EXPECT_FALSE(own->config().tie_word_embeddings);
+  EXPECT_EQ(own->notices().size(), 1u);
+}
+
 TEST(ModelSource, TiedEmbeddingsOfAnMlxDirectoryFollowItsTensors) {
   const Tensor norm = {"model.norm.weight", {1}, {1}};
   const Tensor head = {"lm_head.weight", {1, 1}, {1}};

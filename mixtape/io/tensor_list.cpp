@@ -1,6 +1,7 @@
 #include "mixtape/io/tensor_list.h"
 
 #include <cmath>
+#include <set>
 
 #include "mixtape/core/error.h"
 
@@ -96,6 +97,19 @@ class Lister {
 }  // namespace
 
 std::vector<ModelTensor> tensor_list(const ModelConfig& config) { return Lister(config).list(); }
+
+std::vector<std::string> foreign_tensors(const ModelSource& source, const std::vector<ModelTensor>& tensors) {
+  std::set<std::string> known;
+  for (const ModelTensor& t : tensors) {
+    known.insert(t.name);
+    for (const char* part : {".scales", ".biases"}) known.insert(module_path(t.name) + part);
+  }
+  std::vector<std::string> foreign;
+  for (const std::string& name : source.names()) {
+    if (!known.contains(name)) foreign.push_back(name);
+  }
+  return foreign;
+}
 
 std::string module_path(const std::string& tensor_name) {
   return tensor_name.substr(0, tensor_name.rfind('.'));

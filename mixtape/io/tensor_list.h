@@ -6,6 +6,7 @@
 
 #include "mixtape/core/shape.h"
 #include "mixtape/io/model_config.h"
+#include "mixtape/io/model_source.h"
 
 namespace mixtape {
 
@@ -30,6 +31,10 @@ struct ModelTensor {
 
 // In the order of the forward pass.
 std::vector<ModelTensor> tensor_list(const ModelConfig& config);
+
+// The source's tensors that are none of these: nothing reads them. Scales and biases of a quantized matrix
+// belong to it. Sorted.
+std::vector<std::string> foreign_tensors(const ModelSource& source, const std::vector<ModelTensor>& tensors);
 
 // "model.layers.0.mlp.up_proj" for "model.layers.0.mlp.up_proj.weight".
 std::string module_path(const std::string& tensor_name);

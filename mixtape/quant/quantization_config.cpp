@@ -26,11 +26,16 @@ void check_mode(const json& object, const std::string& where) {
   fail(ErrorCode::not_supported, where, ": mode is ", mode->dump(), ", expected \"affine\"");
 }
 
-// Absent numbers are the defaults'.
+bool states(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && !found->is_null();
+}
+
+// Absent numbers, and nulls (mlx-lm writes them for mixed recipes), are the defaults'.
 AffineParams read_params(const json& object, AffineParams params, const std::string& where) {
   check_mode(object, where);
-  if (object.contains("bits")) params.bits = read_int(object, "bits", where);
-  if (object.contains("group_size")) params.group_size = read_int(object, "group_size", where);
+  if (states(object, "bits")) params.bits = read_int(object, "bits", where);
+  if (states(object, "group_size")) params.group_size = read_int(object, "group_size", where);
   try {
     params.check(where);
   } catch (const Error& error) {
@@ -53,8 +58,10 @@ QuantizationConfig QuantizationConfig::parse(const json& object, const std::stri
   if (!object.is_object())
     fail(ErrorCode::format, where, ": quantization is ", object.dump(), ", expected an object");
   QuantizationConfig config;
-  read_int(object, "bits", where);
-  read_int(object, "group_size", where);
+  for (const char* key : {"bits", "group_size"}) {
+    if (!object.contains(key))
+      fail(ErrorCode::format, where, ": '", key, "' is missing, expected a whole number");
+  }
   config.defaults = read_params(object, {}, where + ": quantization");
   std::map<std::string, std::string> seen;
   for (const auto& [key, value] : object.items()) {

@@ -39,6 +39,7 @@ TEST(QuantizationConfig, RefusesWhatIsMalformed) {
   const auto format = ErrorCode::format;
   MIXTAPE_EXPECT_ERROR(parse("[]"), format, "config.json: quantization is []");
   MIXTAPE_EXPECT_ERROR(parse(R"({"bits": 4})"), format, "'group_size' is missing");
+  EXPECT_EQ(parse(R"({"bits": 3, "group_size": null})").defaults, (AffineParams{3, 64}));
   MIXTAPE_EXPECT_ERROR(parse(R"({"bits": 4.5, "group_size": 64})"), format, "'bits' is 4.5");
   MIXTAPE_EXPECT_ERROR(parse(R"({"bits": 7, "group_size": 64})"), format, "bits is 7");
   MIXTAPE_EXPECT_ERROR(parse(R"({"bits": 4, "group_size": 4294967360})"), format, "group size is -1");

@@ -24,10 +24,6 @@ std::string sort_key(const std::string& name) {
   return key;
 }
 
-bool is_matrix(const std::string& path, const Shape& shape) {
-  return shape.rank() >= 2 && !path.ends_with("conv1d");
-}
-
 // The options' settings by canonical path, with those of a tied model's two ends made complete.
 class Settings {
  public:
@@ -68,7 +64,8 @@ std::int32_t fitting_group(std::int64_t cols, std::int32_t group_size, bool smal
 // Decides how `module` is stored.
 void decide(PlannedModule& module, const Settings& settings, const QuantizationOptions& options) {
   const StoredAs* asked = settings.find(module.path);
-  if (!is_matrix(module.path, module.shape)) {
+  const bool is_router = module.kind == TensorKind::router;
+  if (module.kind == TensorKind::vector) {
     require(!asked || !*asked, "quantization of '", module.path, "': has shape ", module.shape,
             ", expected a matrix");
     return;
@@ -77,11 +74,11 @@ void decide(PlannedModule& module, const Settings& settings, const QuantizationO
     module.reason = "asked to stay in float";
     return;
   }
-  if (!asked && is_router(module.path) && !options.quantize_routers) {
+  if (!asked && is_router && !options.quantize_routers) {
     module.reason = "router";
     return;
   }
-  AffineParams params = asked ? **asked : is_router(module.path) ? kRouterParams : options.params;
+  AffineParams params = asked ? **asked : is_router ? kRouterParams : options.params;
   if (asked) params.check_cols("quantization of '" + module.path + "'", module.shape.cols());
   const std::int32_t group = fitting_group(module.shape.cols(), params.group_size, options.smaller_groups);
   if (group == 0) {
@@ -102,37 +99,56 @@ void refuse_quantized(const ModelSource& source) {
   }
 }
 
-void list_tensors(const ModelSource& source, bool tied, bool untie, QuantizationPlan& plan) {
+// The source's tensor of this name and shape.
+void check_tensor(const ModelSource& source, const ModelTensor& wanted) {
+  if (!source.has(wanted.name))
+    fail(ErrorCode::format, source.where(), ": tensor '", wanted.name, "' is missing");
+  const Shape found = source.shape(wanted.name);
+  if (found == wanted.shape) return;
+  fail(ErrorCode::format, source.where(), ": tensor '", wanted.name, "' is ", found, ", expected ",
+       wanted.shape);
+}
+
+void list_tensors(const ModelSource& source, const std::vector<ModelTensor>& tensors, bool untie,
+                  QuantizationPlan& plan) {
+  std::map<std::string, const ModelTensor*> known;
+  for (const ModelTensor& t : tensors) {
+    check_tensor(source, t);
+    known.emplace(t.name, &t);
+  }
   std::vector<std::string> names = source.names();
   std::sort(names.begin(), names.end(),
             [](const std::string& a, const std::string& b) { return sort_key(a) < sort_key(b); });
   for (const std::string& name : names) {
-    if (tied && name == kHead + ".weight") continue;  // a copy of the embedding
+    const auto found = known.find(name);
+    if (found == known.end()) continue;
     if (!name.ends_with(".weight")) {
       plan.others.push_back(name);
-      continue;
+    } else {
+      plan.modules.push_back({path_of(name), name, found->second->shape, found->second->kind, {}, ""});
     }
-    plan.modules.push_back({path_of(name), name, source.shape(name), std::nullopt, ""});
   }
+  plan.left_out = foreign_tensors(source, tensors);
   if (!untie) return;
   const std::string embedding = kEmbedding + ".weight";
-  plan.modules.push_back({kHead, embedding, source.shape(embedding), std::nullopt, ""});
+  plan.modules.push_back({kHead, embedding, source.shape(embedding), TensorKind::matrix, {}, ""});
 }
 
 }  // namespace
 
-bool is_router(const std::string& path) {
-  return path.ends_with(".mlp.gate") || path.ends_with(".shared_expert_gate");
+QuantizationPlan plan_quantization(const ModelSource& source, const QuantizationOptions& options) {
+  return plan_quantization(source, tensor_list(source.config()), options);
 }
 
-QuantizationPlan plan_quantization(const ModelSource& source, const QuantizationOptions& options) {
+QuantizationPlan plan_quantization(const ModelSource& source, const std::vector<ModelTensor>& tensors,
+                                   const QuantizationOptions& options) {
   refuse_quantized(source);
   const bool tied = source.config().tie_word_embeddings;
   const Settings settings(options, tied);
   QuantizationPlan plan;
   plan.config.defaults = options.params;
   plan.unties_embeddings = settings.unties();
-  list_tensors(source, tied, plan.unties_embeddings, plan);
+  list_tensors(source, tensors, plan.unties_embeddings, plan);
   for (const auto& [path, stored] : settings.all()) {
     const bool known =
         std::any_of(plan.modules.begin(), plan.modules.end(),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mixtape/io/model_source.h"
+#include "mixtape/io/tensor_list.h"
 #include "mixtape/quant/quantization_config.h"
 
 namespace mixtape {
@@ -24,6 +25,7 @@ struct PlannedModule {
   std::string path;
   std::string source;  // the tensor in the source: differs from path + ".weight" for an untied lm_head
   Shape shape;         // of the weight [..., N, K]
+  TensorKind kind;
   StoredAs stored;
   std::string reason;  // why a matrix stays in float; empty for vectors and quantized modules
 };
@@ -32,6 +34,7 @@ struct QuantizationPlan {
   QuantizationConfig config;
   std::vector<PlannedModule> modules;  // everything called <path>.weight, in the order of writing
   std::vector<std::string> others;     // names of other tensors (biases), in the order of writing
+  std::vector<std::string> left_out;   // tensors of the source that the model does not have: not written
   bool unties_embeddings = false;
 
   std::vector<PlannedModule> skipped() const;  // matrices that stay in float
@@ -41,10 +44,12 @@ struct QuantizationPlan {
 // Quantizes every matrix but routers, in groups along the last dimension; norms, convolutions and other
 // vectors stay in float. Throws invalid_argument for options that cannot hold: a module that isn't there or
 // isn't a matrix, a group that an explicitly named module's input size is no multiple of; not_supported for a
-// source that is quantized already.
+// source that is quantized already; format for a tensor of the model that the source lacks, or of another
+// shape, naming it.
 QuantizationPlan plan_quantization(const ModelSource& source, const QuantizationOptions& options);
-
-bool is_router(const std::string& path);
+// The same for a model of these tensors.
+QuantizationPlan plan_quantization(const ModelSource& source, const std::vector<ModelTensor>& tensors,
+                                   const QuantizationOptions& options);
 
 // What the planned model takes in storage: scales, biases and float tensors in `dtype`.
 struct StorageSize {
