@@ -11,6 +11,7 @@
 #include "mixtape/calib/sample.h"
 #include "mixtape/calib/text_rows.h"
 #include "mixtape/io/chat_template.h"
+#include "mixtape/io/tensor_list.h"
 
 namespace mixtape::cli {
 namespace {
@@ -39,6 +40,16 @@ std::vector<TokenRow> rows_of_chats(const TextOptions& options, const OpenedMode
                             chat_template, options.length, chat);
   print_losses(text, options.length);
   return std::move(text.rows);
+}
+
+// What the files have that a reader would want to know of.
+void warn_of_oddities(const ModelSource& source, const ModelConfig& config) {
+  for (const std::string& notice : source.notices())
+    fmt::print(stderr, "mixtape: warning: {}: {}\n", source.where(), notice);
+  const std::vector<std::string> foreign = foreign_tensors(source, tensor_list(config));
+  if (foreign.empty()) return;
+  fmt::print(stderr, "mixtape: warning: {}: {} tensors are not the model's and are not read: {}{}\n",
+             source.where(), foreign.size(), foreign.front(), foreign.size() > 1 ? ", ..." : "");
 }
 
 }  // namespace
@@ -74,6 +85,7 @@ void ModelOptions::add(CLI::App& command) {
 OpenedModel ModelOptions::open() const {
   auto source = open_model(path);
   ModelConfig config = source->config();
+  warn_of_oddities(*source, config);
   Tokenizer tokenizer = Tokenizer::from_json(source->tokenizer_json(), source->tokenizer_config_json());
   return {std::move(source), std::move(config), std::move(tokenizer)};
 }
