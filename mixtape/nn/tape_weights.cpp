@@ -7,6 +7,7 @@
 #include "mixtape/ops/matmul/matmul.h"
 #include "mixtape/ops/quantized_embedding/quantized_embedding.h"
 #include "mixtape/ops/quantized_matmul/quantized_matmul.h"
+#include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
 
@@ -37,17 +38,25 @@ Matrix TapeWeights::matrix(const std::string& path) {
   const auto known = matrices_.find(path);
   if (known != matrices_.end()) return known->second;
   if (const auto found = parameters_->quantized.find(path); found != parameters_->quantized.end()) {
-    const QuantizedMatrix& q = found->second;
-    const bool trains =
-        mode_ == Trainable::everything || (mode_ == Trainable::quantization && q.format.bits < 8);
-    m.codes = q.codes;
-    m.scales = leaf(path + ".scales", q.scales, trains);
-    m.biases = leaf(path + ".biases", q.biases, trains);
-    m.format = q.format;
+    m = quantized(path, found->second);
   } else {
     m.dense = vector(path + ".weight");
   }
   return matrices_.emplace(path, m).first->second;
+}
+
+Matrix TapeWeights::quantized(const std::string& path, const QuantizedMatrix& weight) {
+  const std::vector<Buffer> buffers = affine_codec().buffers(weight);
+  const std::vector<WeightPart> parts =
+      affine_codec().parts(affine_codec().shape(weight), weight.format, weight.scales.dtype());
+  std::vector<Var> behind_codes;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const bool trains =
+        mode_ == Trainable::everything || (mode_ == Trainable::quantization && parts[i].trains);
+    behind_codes.push_back(leaf(path + parts[i].suffix, buffers[i], trains));
+  }
+  const GroupScales groups = affine_codec().group_scales(behind_codes);
+  return {Var(), weight.codes, groups.scales, groups.biases, weight.format};
 }
 
 Var TapeWeights::vector(const std::string& name) {

@@ -50,6 +50,7 @@ class TapeWeights {
   const std::vector<NamedVar>& trainable() const { return trainable_; }
 
  private:
+  Matrix quantized(const std::string& path, const QuantizedMatrix& weight);
   Var leaf(const std::string& name, const Buffer& value, bool trains);
   Tape& tape_;
   const Parameters* parameters_ = nullptr;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mixtape/core/error.h"
+#include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
 namespace {
@@ -182,10 +183,9 @@ StorageSize storage_size(const ModelSource& source, const QuantizationPlan& plan
   StorageSize size;
   const auto value = static_cast<std::int64_t>(size_of(dtype));
   for (const PlannedModule& m : plan.modules) {
-    const std::int64_t rows = m.shape.rows(), cols = m.shape.cols();
     size.weights += m.shape.numel();
-    size.bytes += m.stored ? rows * (4 * m.stored->packed_cols(cols) + 2 * value * m.stored->groups(cols))
-                           : value * m.shape.numel();
+    size.bytes +=
+        m.stored ? stored_bytes(affine_codec(), m.shape, *m.stored, dtype) : value * m.shape.numel();
   }
   for (const std::string& name : plan.others) {
     size.weights += source.shape(name).numel();

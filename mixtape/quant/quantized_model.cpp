@@ -6,6 +6,7 @@
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/safetensors_writer.h"
 #include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
 namespace {
@@ -45,23 +46,19 @@ Buffer rounded_to(DType dtype, const std::string& name, const Buffer& b) {
   return narrowed<float>(name, b);
 }
 
-FileDType file_value_dtype(DType dtype) {
+std::vector<TensorSpec> specs_of(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
   require(is_value(dtype), "quantized model: dtype is ", dtype, ", expected f32, bf16 or f16");
-  return file_dtype_of(dtype);
-}
-
-std::vector<TensorSpec> specs_of(const ModelSource& source, const QuantizationPlan& plan, FileDType dtype) {
   std::vector<TensorSpec> specs;
   for (const PlannedModule& m : plan.modules) {
-    if (m.stored) {
-      specs.push_back({m.path + ".weight", FileDType::U32, packed_shape(m.shape, *m.stored)});
-      specs.push_back({m.path + ".scales", dtype, scales_shape(m.shape, *m.stored)});
-      specs.push_back({m.path + ".biases", dtype, scales_shape(m.shape, *m.stored)});
-    } else {
-      specs.push_back({m.path + ".weight", dtype, m.shape});
+    if (!m.stored) {
+      specs.push_back({m.path + ".weight", file_dtype_of(dtype), m.shape});
+      continue;
     }
+    for (const WeightPart& part : affine_codec().parts(m.shape, *m.stored, dtype))
+      specs.push_back({m.path + part.suffix, file_dtype_of(part.dtype), part.shape});
   }
-  for (const std::string& name : plan.others) specs.push_back({name, dtype, source.shape(name)});
+  for (const std::string& name : plan.others)
+    specs.push_back({name, file_dtype_of(dtype), source.shape(name)});
   return specs;
 }
 
@@ -80,9 +77,12 @@ void write_module(SafetensorsDirectoryWriter& writer, const PlannedModule& m, co
   const QuantizedMatrix q = tensors.quantized(m);
   require(q.format == *m.stored, m.path, ": got ", q.format.bits, " bits in groups of ", q.format.group_size,
           ", the plan says ", m.stored->bits, " in groups of ", m.stored->group_size);
-  writer.write(m.path + ".weight", q.codes);
-  writer.write(m.path + ".scales", rounded_to(dtype, m.path + ".scales", q.scales));
-  writer.write(m.path + ".biases", rounded_to(dtype, m.path + ".biases", q.biases));
+  const std::vector<WeightPart> parts = affine_codec().parts(m.shape, *m.stored, dtype);
+  const std::vector<Buffer> buffers = affine_codec().buffers(q);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string name = m.path + parts[i].suffix;
+    writer.write(name, is_value(parts[i].dtype) ? rounded_to(parts[i].dtype, name, buffers[i]) : buffers[i]);
+  }
 }
 
 void write_tensors(const std::filesystem::path& directory, const ModelSource& source,
@@ -94,7 +94,7 @@ void write_tensors(const std::filesystem::path& directory, const ModelSource& so
   };
   ShardOptions options;
   options.total_parameters = storage_size(source, plan, dtype).weights;
-  SafetensorsDirectoryWriter writer(directory, specs_of(source, plan, file_value_dtype(dtype)), options);
+  SafetensorsDirectoryWriter writer(directory, specs_of(source, plan, dtype), options);
   for (const PlannedModule& m : plan.modules) {
     if (m.stored) {
       write_module(writer, m, tensors, dtype);
