@@ -283,7 +283,8 @@ std::map<std::string, std::string> DirectoryModel::extra_files() const {
   for (const char* name : kExtraFiles) {
     if (is_file(path_ / name)) files.emplace(name, read_text(path_ / name));
   }
-  for (const auto& entry : fs::directory_iterator(path_)) {  // code that a model's config names
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path_, ignored)) {  // code that a model's config names
     if (entry.path().extension() == ".py" && is_file(entry.path()))
       files.emplace(entry.path().filename().string(), read_text(entry.path()));
   }

@@ -135,6 +135,13 @@ class HeadsAndNames : public ::testing::Test {
   TempDirectory directory_;
 };
 
+TEST(ModelSource, CodeOfAModelIsTakenAlong) {
+  const TempDirectory directory;
+  write_model(directory.path(), {{"model.norm.weight", {1}, {1}}});
+  directory.write("modeling_own.py", "pass\n");
+  EXPECT_EQ(open_model(directory.path())->extra_files().at("modeling_own.py"), "pass\n");
+}
+
 TEST_F(HeadsAndNames, NamesWithoutTheirFirstPart) {
   const auto model = open({{"embed_tokens.weight", {1, 1}, {1}}, {"norm.weight", {1}, {2}}}, true);
   EXPECT_EQ(model->names(), (std::vector<std::string>{"model.embed_tokens.weight", "model.norm.weight"}));
