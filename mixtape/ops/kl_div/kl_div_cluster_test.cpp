@@ -4,6 +4,7 @@
 
 #include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/kl_div/kl_div_cuda.cu"
+#include "mixtape/ops/kl_div/kl_div_oracle.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
@@ -44,6 +45,20 @@ TEST(KlDivCluster, MatchesTwoKernels) {
       testing::expect_close(str("dx ", cols), found.dx, wanted.dx.values, {2.0, 1e-6});
       for (std::int64_t c = 0; c < cols; ++c) ASSERT_EQ(found.dx.values[cols + c], 0.0);
     }
+  }
+}
+
+TEST(KlDivCluster, NearlyEqualRowsKeepTheirDivergence) {
+  const testing::HostTensor t = testing::random_tensor(DType::f32, {3, 4096}, 3, 3.0),
+                            change = testing::random_tensor(DType::f32, {3, 4096}, 4, 2e-3);
+  testing::Doubles moved = t.values;
+  for (std::size_t i = 0; i < moved.size(); ++i) moved[i] += change.values[i];
+  const testing::HostTensor s = testing::make_tensor(DType::f32, {3, 4096}, moved);
+  const testing::Doubles wanted = oracle::kl_div(t.values, s.values, 4096, {2.0});
+  const Values found = run(t, s, {1.0f, 1.0f, 1.0f}, true);
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_LT(wanted[r], 1e-6);
+    EXPECT_NEAR(found.loss.values[r], wanted[r], 0.01 * wanted[r]);
   }
 }
 

@@ -89,6 +89,32 @@ MIXTAPE_DEVICE KlSums cluster_sums(const KlSums& mine, int rank, Shared<float> p
   return all;
 }
 
+// Over the cluster, as cluster_sums.
+template <class T, int Size, int Held, int N>
+MIXTAPE_DEVICE NearSums cluster_near_sums(Run<T, N, Held>& teacher, Shared<T> student, float scale,
+                                          const KlSums& all, int rank, Shared<float> parts) {
+  NearSums mine{0.0f, 0.0f};
+  MIXTAPE_UNROLL
+  for (int h = 0; h < Held; ++h) {
+    hide(teacher.packs[h]);
+    const Run<T, N, 1> t{{teacher.packs[h]}}, s{{load_pack<N>(student + place<N>(h))}};
+    add_near_runs(mine, all, t, s, scale);
+  }
+  const float gap = lane_sum(mine.gap), excess = lane_sum(mine.excess);
+  cluster_arrive();
+  cluster_wait();
+  share_part<Size>(parts, rank, gap);
+  share_part<Size>(parts + kClusterParts, rank, excess);
+  cluster_arrive();
+  cluster_wait();
+  NearSums sum{0.0f, 0.0f};
+  for (int i = lane(); i < part_count<Size>(); i += kLanes) {
+    sum.gap += parts[i];
+    sum.excess += parts[kClusterParts + i];
+  }
+  return NearSums{lane_sum(sum.gap), lane_sum(sum.excess)};
+}
+
 template <class T, int Size, int Held>
 MIXTAPE_DEVICE void kl_div_cluster(const KlDivParams& p, Global<const T> teacher, Global<const T> student,
                                    Global<const float> dloss, Global<float> loss, Global<T> dstudent,
@@ -103,7 +129,9 @@ MIXTAPE_DEVICE void kl_div_cluster(const KlDivParams& p, Global<const T> teacher
   wait_packs();
   const KlSums all = cluster_sums<Size>(warp_sums(t, s, p.inv_t), r.rank, parts);
   KlRow row;
-  const float value = kl_loss(all, row);
+  float value = kl_loss(all, row);
+  if (value < kNearLoss)
+    value = near_loss(all, cluster_near_sums<T, Size>(t, s, p.inv_t, all, r.rank, parts));
   if (r.first == 0) loss[r.row] = value;
   const float t_max = finite_max(row.t_max), s_max = finite_max(row.s_max);
   const float t_log = row.t_log * kLog2E, s_log = row.s_log * kLog2E;

@@ -27,6 +27,21 @@ MIXTAPE_DEVICE KlSums row_sums(Global<const T> teacher, Global<const S> student,
   return k;
 }
 
+template <int N, class T, class S>
+MIXTAPE_DEVICE NearSums near_row_sums(Global<const T> teacher, Global<const S> student, std::int64_t cols,
+                                      float scale, const KlSums& all) {
+  const std::int64_t step = static_cast<std::int64_t>(threads_x()) * N;
+  NearSums k{0.0f, 0.0f};
+  for (std::int64_t at = static_cast<std::int64_t>(thread_x()) * N; at < cols; at += kKlPacks * step) {
+    Run<T, N, kKlPacks> t;
+    Run<S, N, kKlPacks> s;
+    load_run(teacher, at, step, cols, t);
+    load_run(student, at, step, cols, s);
+    add_near_runs(k, all, t, s, scale);
+  }
+  return k;
+}
+
 // A block per row.
 template <class T, class S>
 MIXTAPE_DEVICE void kl_div_forward(const KlDivParams& p, Global<const T> teacher, Global<const S> student,
@@ -35,12 +50,19 @@ MIXTAPE_DEVICE void kl_div_forward(const KlDivParams& p, Global<const T> teacher
   const std::int64_t row = block_x();
   const Global<const T> t = teacher + row * p.cols;
   const Global<const S> s = student + row * p.cols;
-  const KlSums mine = are_dense<kPack>(teacher, student, p.cols) ? row_sums<kPack>(t, s, p.cols, p.inv_t)
-                                                                 : row_sums<1>(t, s, p.cols, p.inv_t);
+  const bool is_dense = are_dense<kPack>(teacher, student, p.cols);
+  const KlSums mine =
+      is_dense ? row_sums<kPack>(t, s, p.cols, p.inv_t) : row_sums<1>(t, s, p.cols, p.inv_t);
   const KlSums all = block_sums(mine, scratch);
-  if (thread_x() != 0) return;
   KlRow r;
-  loss[row] = kl_loss(all, r);
+  float value = kl_loss(all, r);
+  if (value < kNearLoss) {
+    const NearSums near = is_dense ? near_row_sums<kPack>(t, s, p.cols, p.inv_t, all)
+                                   : near_row_sums<1>(t, s, p.cols, p.inv_t, all);
+    value = near_loss(all, block_near_sums(near, scratch));
+  }
+  if (thread_x() != 0) return;
+  loss[row] = value;
   store_row(stats, row, r);
 }
 

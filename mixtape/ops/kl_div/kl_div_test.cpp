@@ -159,6 +159,35 @@ TEST(KlDiv, A12_EmptyBatch) {
   }
 }
 
+// Rows that differ by 1e-3: their divergence, 5e-7, is the difference of sums that agree in six digits.
+TEST(KlDiv, NearlyEqualRowsKeepTheirDivergence) {
+  constexpr std::int64_t kRows = 8;
+  for (const Device& device : testing::test_devices()) {
+    for (const std::int64_t cols : {100, 3000}) {
+      const testing::HostTensor teacher = testing::random_tensor(DType::f32, {kRows, cols}, 3, 3.0),
+                                change = testing::random_tensor(DType::f32, {kRows, cols}, 4, 1e-3);
+      testing::Doubles moved = teacher.values;
+      for (std::size_t i = 0; i < moved.size(); ++i) moved[i] += change.values[i];
+      const testing::HostTensor student = testing::make_tensor(DType::f32, {kRows, cols}, moved);
+      for (const oracle::KlForm& form : {oracle::KlForm{1.0}, oracle::KlForm{1.0, 64, false}}) {
+        Tape tape(device);
+        const Var loss =
+            kl_div(tape.constant(upload(device, student)), upload(device, teacher), options_of(form));
+        tape.encoder().commit_and_wait();
+        const testing::Doubles wanted = oracle::kl_div(teacher.values, student.values, cols, form);
+        const std::vector<float> found = loss.value().to_vector<float>();
+        double found_mean = 0.0, wanted_mean = 0.0;
+        for (std::size_t r = 0; r < wanted.size(); ++r) {
+          found_mean += found[r] / kRows;
+          wanted_mean += wanted[r] / kRows;
+        }
+        EXPECT_LT(wanted_mean, 1e-6);
+        EXPECT_NEAR(found_mean, wanted_mean, 0.01 * wanted_mean) << device.name() << " " << cols;
+      }
+    }
+  }
+}
+
 TEST(KlDiv, NanReachesTheLoss) {
   for (const Device& device : testing::test_devices()) {
     const std::vector<float> fine = {3.0f, 2.0f, 1.0f, 0.0f}, low = {3.0f, 2.0f, 1.0f, NAN},

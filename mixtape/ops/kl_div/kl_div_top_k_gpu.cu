@@ -43,6 +43,17 @@ MIXTAPE_DEVICE KlSums chosen_sums(const KlDivParams& p, Global<const T> teacher,
   return block_sums(k, scratch);
 }
 
+template <class T, class S>
+MIXTAPE_DEVICE NearSums chosen_near_sums(const KlDivParams& p, Global<const T> teacher,
+                                         Global<const S> student, Global<const std::uint32_t> indices,
+                                         const KlSums& all, Shared<float> scratch) {
+  NearSums k{0.0f, 0.0f};
+  for (std::int64_t j = thread_x(); j < p.k; j += threads_x())
+    add_near_entry(k, p.inv_t * to_f32(teacher[j]) - finite_max(all.t_max),
+                   p.inv_t * to_f32(student[indices[j]]) - finite_max(all.s_max));
+  return block_near_sums(k, scratch);
+}
+
 MIXTAPE_DEVICE float log_add(float a, float b) {
   const float max = a > b ? a : b;
   if (max == minus_infinity()) return max;
@@ -85,6 +96,9 @@ MIXTAPE_DEVICE void kl_div_top_k_forward(const KlDivParams& p, Global<const T> t
       value = bucket_loss(sums, rest[row], others, r);
     } else {
       value = kl_loss(sums, r);
+      if (value < kNearLoss)
+        value =
+            near_loss(sums, chosen_near_sums(p, teacher + row * p.k, entries, at, sums, scratch));
     }
   }
   if (thread_x() != 0) return;
