@@ -105,7 +105,7 @@ class Primitives {
 };
 
 // c (+)= a * b, all f32.
-void multiply(const Key& key, const float* a, const float* b, float* c) {
+void multiply(Key key, const float* a, const float* b, float* c) {
   thread_local Primitives primitives;
   const OneThread guard;
   try {
@@ -119,6 +119,54 @@ void multiply(const Key& key, const float* a, const float* b, float* c) {
     fail(error.status == dnnl_out_of_memory ? ErrorCode::out_of_memory : ErrorCode::device,
          "gemm: oneDNN refused ", key.m, "x", key.n, "x", key.k, ": ", error.what());
   }
+}
+
+// The next of few sizes: eight to an octave, and multiples of 8. The depth, whose parts oneDNN cuts by its
+// size, is rounded less.
+std::int64_t rounded_rows(std::int64_t size) {
+  std::int64_t step = 8;
+  while (size > 8 * step) step *= 2;
+  return ceil_div(size, step) * step;
+}
+std::int64_t rounded_depth(std::int64_t size) { return ceil_div(size, 16) * 16; }
+
+// A copy of `rows` x `cols` with zeros around, up to to_rows x to_cols. Rows stay as far apart as they were
+// where they fit: oneDNN's order of summing may depend on it.
+struct Padded {
+  Padded(const float* from, std::int64_t old_stride, std::int64_t rows, std::int64_t cols,
+         std::int64_t to_rows, std::int64_t to_cols, Scratch& scratch)
+      : stride(std::max(old_stride, to_cols)),
+        values(scratch.get<float>(static_cast<std::size_t>(to_rows * stride))) {
+    for (std::int64_t r = 0; r < to_rows; ++r) {
+      const std::int64_t kept = r < rows ? cols : 0;
+      float* row = values + r * stride;
+      std::fill(std::copy_n(from + r * old_stride, kept, row), row + to_cols, 0.0f);
+    }
+  }
+  std::int64_t stride;
+  float* values;
+};
+
+// As multiply, with m and k rounded up: oneDNN compiles a primitive for every size and keeps it. The zeros that
+// come in are the last terms of a sum.
+void multiply_rounded(Key key, const float* a, const float* b, float* c) {
+  const std::int64_t m = rounded_rows(key.m), k = rounded_depth(key.k), n = key.n;
+  if (m == key.m && k == key.k) return multiply(key, a, b, c);
+  thread_local Scratch a_scratch, b_scratch, c_scratch;
+  const Padded wide_a = key.trans_a ? Padded(a, key.lda, key.k, key.m, k, m, a_scratch)
+                                    : Padded(a, key.lda, key.m, key.k, m, k, a_scratch);
+  const Padded wide_c(c, key.ldc, key.accumulate ? key.m : 0, n, m, n, c_scratch);
+  Key wide = key;
+  wide.m = m, wide.k = k, wide.lda = wide_a.stride, wide.ldc = wide_c.stride;
+  if (k == key.k) {
+    multiply(wide, wide_a.values, b, wide_c.values);
+  } else {
+    const Padded wide_b = key.trans_b ? Padded(b, key.ldb, n, key.k, n, k, b_scratch)
+                                      : Padded(b, key.ldb, key.k, n, k, n, b_scratch);
+    wide.ldb = wide_b.stride;
+    multiply(wide, wide_a.values, wide_b.values, wide_c.values);
+  }
+  for (std::int64_t r = 0; r < key.m; ++r) std::copy_n(wide_c.values + r * wide_c.stride, n, c + r * key.ldc);
 }
 
 // An f32 view of an operand's block: the block itself, or a widened copy in `scratch`.
@@ -157,7 +205,7 @@ void multiply_tile(const Gemm& g, const void* a, const void* b, const Tile& t, f
     const Operand bt = g.trans_b ? operand(g.b, b, g.ldb, t.col, k, t.cols, ks, b_scratch)
                                  : operand(g.b, b, g.ldb, k, t.col, ks, t.cols, b_scratch);
     const Key key{g.trans_a, g.trans_b, accumulate || k > 0, t.rows, t.cols, ks, at.stride, bt.stride, ldc};
-    multiply(key, at.values, bt.values, c);
+    (g.sizes_vary ? multiply_rounded : multiply)(key, at.values, bt.values, c);
   }
 }
 

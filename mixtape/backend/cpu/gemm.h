@@ -28,6 +28,9 @@ struct Gemm {
   std::int64_t ldb = 0;
   std::int64_t ldc = 0;
   bool accumulate = false;
+  // m or k change from call to call, as the rows of an expert do: products are made for a few sizes only. The
+  // order of summing follows from the shape here too, but it may be another one.
+  bool sizes_vary = false;
 };
 
 // One product, on the calling thread alone. m, n or k of 0 is fine (k = 0 gives 0).

@@ -87,6 +87,13 @@ MemoryStats Pool::stats() const {
   return stats_;
 }
 
+std::size_t Pool::held_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& [begin, region] : regions_) bytes += region.bytes;
+  return bytes;
+}
+
 void Pool::reset_peak() {
   const std::lock_guard lock(mutex_);
   stats_.peak_bytes = stats_.live_bytes;

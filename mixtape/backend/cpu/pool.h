@@ -25,6 +25,8 @@ class Pool {
   // Bytes of blocks handed out, not of the regions behind them.
   MemoryStats stats() const;
   void reset_peak();
+  // Bytes of the regions.
+  std::size_t held_bytes() const;
 
  private:
   using Block = std::pair<std::size_t, std::byte*>;  // size first: best fit

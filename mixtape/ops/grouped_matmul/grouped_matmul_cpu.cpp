@@ -46,6 +46,7 @@ cpu::Gemm types(const HostCall& call) {
   gemm.a = call.reads[0].dtype();
   gemm.b = call.reads[1].dtype();
   gemm.c = call.writes[0].dtype();
+  gemm.sizes_vary = true;
   return gemm;
 }
 

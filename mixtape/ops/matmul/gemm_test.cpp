@@ -1,6 +1,9 @@
 #include "mixtape/backend/cpu/gemm.h"
 
+#include <unistd.h>
+
 #include <cmath>
+#include <fstream>
 
 #include "mixtape/testing/check_op.h"
 
@@ -106,6 +109,42 @@ TEST(Gemm, SameBitsForAnyThreadCount) {
           3);
     }
   }
+}
+
+TEST(Gemm, SizesThatVary) {
+  for (const DType dtype : testing::kValueDtypes) {
+    for (int flags = 0; flags < 8; ++flags) {
+      for (const std::int64_t size : {1, 4, 5, 8, 9, 37, 65, 130, 521, 900}) {
+        for (const auto& [m, k] : {std::pair<std::int64_t, std::int64_t>{size, 19}, {19, size}}) {
+          Case x = make_case(dtype, dtype, flags & 1, flags & 2, m, 33, k, flags & 4);
+          x.gemm.sizes_vary = true;
+          check(x, str(dtype, " ", flags, " ", m, "x33x", k));
+        }
+      }
+    }
+  }
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// oneDNN keeps some 60 KB for every size that it was asked for.
+TEST(Gemm, SizesThatVaryDoNotFillTheMemory) {
+  const auto run_all = [](std::int64_t step) {
+    for (std::int64_t rows = step; rows <= 512; rows += step) {
+      Case x = make_case(DType::f32, DType::f32, false, false, rows, 24, 24, false);
+      x.gemm.sizes_vary = true;
+      run(x);
+    }
+  };
+  run_all(8);
+  const std::int64_t before = resident_bytes();
+  run_all(1);
+  EXPECT_LT(resident_bytes() - before, 8 << 20);
 }
 
 TEST(Gemm, DepthZeroGivesZeroOrKeeps) {

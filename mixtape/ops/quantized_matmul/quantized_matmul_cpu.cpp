@@ -118,7 +118,8 @@ void forward(const HostCall& call) {
                       .k = p.k,
                       .lda = p.k,
                       .ldb = p.k,
-                      .ldc = p.n};
+                      .ldc = p.n,
+                      .sizes_vary = p.has_offsets != 0};
     const std::int64_t t = product.first(piece.expert);
     return cpu::GemmCall{g, product.read_at(0, t * p.k), w,
                          cpu::element(y_dtype, call.write<std::byte>(0), t * p.n + piece.n)};
@@ -144,7 +145,8 @@ void backward_x(const HostCall& call) {
                       .lda = p.n,
                       .ldb = p.k,
                       .ldc = p.k,
-                      .accumulate = piece.n > 0 || (!in_scratch && p.accumulate != 0)};
+                      .accumulate = piece.n > 0 || (!in_scratch && p.accumulate != 0),
+                      .sizes_vary = p.has_offsets != 0};
     const std::int64_t t = product.first(piece.expert);
     return cpu::GemmCall{g, product.read_at(0, t * p.n + piece.n), w,
                          cpu::element(sums_dtype, sums, t * p.k)};
@@ -208,7 +210,8 @@ void backward_scales(const HostCall& call) {
                                           .k = product.rows(e),
                                           .lda = p.n,
                                           .ldb = p.k,
-                                          .ldc = p.k};
+                                          .ldc = p.k,
+                                          .sizes_vary = p.has_offsets != 0};
                         cpu::gemm_on_this_thread(g, product.read_at(0, t * p.n + n), x + t * p.k, dw);
                         cpu::reduce_rows(w, e * p.n + n, e * p.n + n + count, dw, out);
                       }
