@@ -1,8 +1,6 @@
-// Loops over the one set of OpenMP threads. What a chunk computes may depend on its bounds, which follow from
-// the shape alone; the number of threads decides only who runs it.
+// Loops over the threads that all kernels share. What a chunk computes may depend on its bounds, which follow
+// from the shape alone; the number of threads decides only who runs it.
 #pragma once
-
-#include <omp.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -10,36 +8,44 @@
 #include <mutex>
 
 #include "hwy/cache_control.h"
+#include "mixtape/backend/cpu/threads.h"
 
 namespace mixtape::cpu {
 
 // Calls body(begin, end) for consecutive chunks of at most `grain` that cover [0, count). Runs on the calling
-// thread when there is one chunk or the caller is itself inside a parallel region. Where there are many, a
-// thread takes up to eight neighbours at once, so that it reads memory in long stretches. Stores past the
-// caches are done when it returns. Rethrows the first exception.
+// thread when there is one chunk or the caller is itself inside such a loop. Where there are many, a thread
+// takes up to eight neighbours at once, so that it reads memory in long stretches. Stores past the caches are
+// done when it returns. Rethrows the first exception.
 template <class Body>
 void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
   if (count <= 0) return;
   grain = std::max<std::int64_t>(grain, 1);
   const std::int64_t chunks = (count + grain - 1) / grain;
-  if (chunks == 1 || omp_in_parallel() || omp_get_max_threads() == 1) {
+  const int threads = thread_count();
+  if (chunks == 1 || threads == 1 || is_inside_job()) {
     for (std::int64_t c = 0; c < chunks; ++c) body(c * grain, std::min(count, (c + 1) * grain));
     hwy::FlushStream();
     return;
   }
   std::exception_ptr error;
   std::mutex mutex;
-  const std::int64_t turn = std::clamp<std::int64_t>(chunks / (8 * omp_get_max_threads()), 1, 8);
-#pragma omp parallel for schedule(dynamic, turn)
-  for (std::int64_t c = 0; c < chunks; ++c) {
+  auto run = [&](std::int64_t first, std::int64_t last) {
     try {
-      body(c * grain, std::min(count, (c + 1) * grain));
+      for (std::int64_t c = first; c < last; ++c) body(c * grain, std::min(count, (c + 1) * grain));
       hwy::FlushStream();
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (!error) error = std::current_exception();
     }
-  }
+  };
+  const std::int64_t turn = std::clamp<std::int64_t>(chunks / (8 * threads), 1, 8);
+  using Run = decltype(run);
+  share(
+      chunks, turn,
+      [](void* context, std::int64_t first, std::int64_t last) {
+        (*static_cast<Run*>(context))(first, last);
+      },
+      &run);
   if (error) std::rethrow_exception(error);
 }
 
