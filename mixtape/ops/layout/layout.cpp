@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "mixtape/core/checked.h"
 #include "mixtape/ops/layout/layout_params.h"
 #include "mixtape/runtime/checks.h"
 
@@ -45,8 +46,9 @@ std::int64_t check_part(const char* op, const char* part_name, const Buffer& par
                     whole.shape().with(a, part.shape()[a]) == part.shape();
   require(fits, op, ": ", part_name, " is ", part, ", expected a part of ", whole_name, " ", whole,
           " along axis ", a);
-  require(start >= 0 && start <= whole.shape()[a] - part.shape()[a], op, ": [", start, ",",
-          start + part.shape()[a], ") is outside axis ", a, " of ", whole_name, " ", whole);
+  const std::int64_t stop = checked_add(op, start, part.shape()[a]);
+  require(start >= 0 && stop <= whole.shape()[a], op, ": [", start, ",", stop, ") is outside axis ", a,
+          " of ", whole_name, " ", whole);
   check_not_empty(op, part_name, part);
   check_no_overlap(op, part_name, part, whole_name, whole);
   return a;
@@ -129,6 +131,10 @@ std::int64_t check_repeat(const char* op, const char* x_name, const Buffer& x, s
   return x.shape().axis(axis, op);
 }
 
+Shape repeated(const char* op, const Shape& x, std::int64_t axis, std::int64_t times) {
+  return x.with(axis, checked_mul(op, x[axis], times));
+}
+
 }  // namespace
 
 void permute_forward(CommandEncoder& encoder, const Buffer& x, const Axes& axes, const Buffer& y) {
@@ -170,7 +176,7 @@ void repeat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis,
                     const Buffer& y) {
   const std::int64_t a = check_repeat("repeat", "x", x, axis, times);
   check_not_empty("repeat", "x", x);
-  check_is("repeat", "y", y, x.dtype(), x.shape().with(a, x.shape()[a] * times));
+  check_is("repeat", "y", y, x.dtype(), repeated("repeat", x.shape(), a, times));
   check_no_overlap("repeat", "y", y, "x", x);
   const View v(x.shape(), a);
   for (std::int64_t t = 0; t < times; ++t) {
@@ -184,7 +190,7 @@ void repeat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t ti
   const std::int64_t a = check_repeat("repeat_backward", "dx", dx, axis, times);
   check_values("repeat_backward", "dx", dx);
   check_not_empty("repeat_backward", "dx", dx);
-  check_is("repeat_backward", "dy", dy, dx.dtype(), dx.shape().with(a, dx.shape()[a] * times));
+  check_is("repeat_backward", "dy", dy, dx.dtype(), repeated("repeat_backward", dx.shape(), a, times));
   check_no_overlap("repeat_backward", "dx", dx, "dy", dy);
   const View v(dx.shape(), a);
   const RepeatParams params{v.outer * v.size, times, v.inner, static_cast<std::uint32_t>(accumulate)};
@@ -245,7 +251,7 @@ Var concat(const std::vector<Var>& parts, std::int64_t axis) {
     require(fits, "concat: part ", starts.size(), " is ", part.value(), ", expected ", first.value(),
             " like part 0, but for axis ", a);
     starts.push_back(size);
-    size += part.shape()[a];
+    size = checked_add("concat", size, part.shape()[a]);
   }
   const Shape shape = first.shape().with(a, size);
   if (shape.numel() == 0) return tape.record_empty("concat", parts, first.dtype(), shape);
@@ -269,7 +275,7 @@ Var reshape(const Var& x, const Shape& shape) {
 Var repeat(const Var& x, std::int64_t axis, std::int64_t times) {
   Tape& tape = common_tape("repeat", {x});
   const std::int64_t a = check_repeat("repeat", "x", x.value(), axis, times);
-  const Shape shape = x.shape().with(a, x.shape()[a] * times);
+  const Shape shape = repeated("repeat", x.shape(), a, times);
   if (shape.numel() == 0) return tape.record_empty("repeat", {x}, x.dtype(), shape);
   const Buffer y = tape.alloc(x.dtype(), shape);
   repeat_forward(tape.encoder(), x.value(), a, times, y);
