@@ -26,7 +26,8 @@ GradSlot::~GradSlot() {
 
 Tape& Var::tape() const {
   require(tape_ != nullptr, "var: null, expected a value on a tape");
-  return *tape_;
+  require(*tape_ != nullptr, "var: the tape of ", value_, " is gone, expected it to outlive the ops");
+  return **tape_;
 }
 
 void Var::clear_grad() const {
@@ -37,19 +38,19 @@ void Var::clear_grad() const {
 
 Var Var::detach() const { return Var(tape_, value_, nullptr); }
 
-void Backward::own(GradSlot& slot) {
-  if (!slot.is_shared || slot.grad.is_unique()) return;
-  const Buffer copy = tape_.alloc(slot.grad.dtype(), slot.grad.shape());
+void Tape::own(GradSlot& slot) {
+  if (!std::exchange(slot.is_shared, false) || slot.grad.is_unique()) return;
+  const Buffer copy = alloc(slot.grad.dtype(), slot.grad.shape());
   encoder_.copy(slot.grad, copy);
   slot.grad = copy;
-  slot.is_shared = false;
 }
 
 Backward::Target Backward::grad(std::size_t input) {
+  given_[input] = true;
   if (!wants(input)) return {Buffer(), Accumulate::no};
   GradSlot& slot = *record_.slots[input];
   if (slot.grad) {
-    own(slot);
+    tape_.own(slot);
     return {slot.grad, Accumulate::yes};
   }
   slot.grad = tape_.alloc(record_.inputs[input].first, record_.inputs[input].second);
@@ -57,10 +58,11 @@ Backward::Target Backward::grad(std::size_t input) {
 }
 
 void Backward::pass(std::size_t input, const Buffer& dx) {
+  given_[input] = true;
   if (!wants(input)) return;
   GradSlot& slot = *record_.slots[input];
   if (slot.grad) {
-    own(slot);
+    tape_.own(slot);
     encoder_.accumulate(dx, slot.grad);
   } else {
     slot.grad = dx.reshape(record_.inputs[input].second);
@@ -78,6 +80,22 @@ void Backward::pass_zeros() {
   for (std::size_t i = 0; i < record_.slots.size(); ++i) grad_for_partial(i);
 }
 
+void Backward::run_rule(const StaleReads& stale) {
+  const StaleReads* before = encoder_.refuse_stale(&stale);
+  try {
+    record_.rule(*this);
+  } catch (...) {
+    encoder_.refuse_stale(before);
+    throw;
+  }
+  encoder_.refuse_stale(before);
+  for (std::size_t i = 0; i < given_.size(); ++i) {
+    const auto& [dtype, shape] = record_.inputs[i];
+    require(given_[i] || !wants(i), "backward of ", record_.op, ": its rule left out the gradient of input ",
+            i, " ", dtype, shape, ", expected a contribution to every input that wants one");
+  }
+}
+
 void Tape::check_device(const char* what, const Buffer& value) const {
   require(value.device() == device(), what, ": ", value, " is on ", value.device().name(), ", expected ",
           device().name());
@@ -87,13 +105,13 @@ Var Tape::parameter(const Buffer& value) {
   require(value && is_value(value.dtype()), "parameter: ", value,
           " cannot have a gradient, expected f32, bf16 or f16");
   check_device("parameter", value);
-  return Var(this, value, std::make_shared<GradSlot>());
+  return Var(self_, value, std::make_shared<GradSlot>());
 }
 
 Var Tape::constant(const Buffer& value) {
   require(static_cast<bool>(value), "constant: buffer is null");
   check_device("constant", value);
-  return Var(this, value, nullptr);
+  return Var(self_, value, nullptr);
 }
 
 Var Tape::record(const std::string& op, const std::vector<Var>& inputs, const Buffer& output,
@@ -117,12 +135,13 @@ Var Tape::record_empty(const std::string& op, const std::vector<Var>& inputs, DT
 Var Tape::attach(const std::string& op, const std::vector<Var>& inputs, const Buffer& output,
                  BackwardFn rule) {
   auto slot = std::make_shared<GradSlot>();
-  slot->producer = std::make_shared<Record>(Record{op, next_sequence_++, {}, {}, std::move(rule)});
+  slot->producer =
+      std::make_shared<Record>(Record{op, next_sequence_++, write_clock(), {}, {}, std::move(rule)});
   for (const Var& v : inputs) {
     slot->producer->slots.push_back(v.slot_);
     slot->producer->inputs.emplace_back(v.dtype(), v.shape());
   }
-  return Var(this, output, std::move(slot));
+  return Var(self_, output, std::move(slot));
 }
 
 void Tape::backward(const Var& loss) {
@@ -134,20 +153,24 @@ void Tape::backward(const Var& loss) {
 }
 
 // Records are walked by falling sequence number: every consumer of a value has a higher one than its
-// producer.
+// producer. Sharing ends where the user may look: at the leaves.
 void Tape::backward(const Var& output, const Buffer& dy) {
   require(output.requires_grad(), "backward: no parameter leads to ", output.value());
+  require(&output.tape() == this, "backward: ", output.value(), " is on another tape");
   require(dy && dy.dtype() == output.dtype() && dy.shape() == output.shape(),
           "backward: upstream gradient is ", dy, ", expected ", output.value());
   using Item = std::pair<std::int64_t, std::shared_ptr<GradSlot>>;
   const auto earlier = [](const Item& a, const Item& b) { return a.first < b.first; };
   std::priority_queue<Item, std::vector<Item>, decltype(earlier)> pending(earlier);
+  std::vector<std::shared_ptr<GradSlot>> shared_leaves;
   const auto add = [&](const std::shared_ptr<GradSlot>& slot, const std::string& op) {
     require(!slot->is_released, "backward: ", op, " leads to a part of the graph that was walked already");
     if (slot->producer && slot->grad) pending.emplace(slot->producer->sequence, slot);
+    if (!slot->producer && slot->is_shared) shared_leaves.push_back(slot);
   };
   seed(*output.slot_, dy);
   add(output.slot_, "the output");
+  const std::uint64_t began = write_clock();
   while (!pending.empty()) {
     const std::shared_ptr<GradSlot> slot = pending.top().second;
     pending.pop();
@@ -155,12 +178,13 @@ void Tape::backward(const Var& output, const Buffer& dy) {
     if (!record) continue;  // reached through several consumers, already done
     slot->is_released = true;
     Backward context(*this, encoder_, *record, std::exchange(slot->grad, Buffer()));
-    record->rule(context);
+    context.run_rule({record->op, record->recorded, began, &dy.memory()});
     record->rule = nullptr;
     for (const auto& input : record->slots) {
       if (input) add(input, record->op);
     }
   }
+  for (const auto& leaf : shared_leaves) own(*leaf);
 }
 
 void Tape::seed(GradSlot& slot, const Buffer& dy) {
@@ -195,7 +219,8 @@ Var Tape::checkpoint(const std::vector<Var>& inputs, const std::function<Var(con
     }
     b.tape().backward(fn(leaves), b.dy());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      if (b.wants(i) && leaves[i].grad()) b.pass(i, leaves[i].grad());
+      const Buffer dx = leaves[i].grad();
+      dx ? b.pass(i, dx) : b.pass_nothing(i);
     }
   });
 }
@@ -204,6 +229,7 @@ Tape& common_tape(const std::string& op, const std::vector<Var>& vars) {
   require(!vars.empty(), op, ": no inputs");
   for (const Var& v : vars) {
     require(static_cast<bool>(v.value()), op, ": an input is null");
+    require(v.has_tape(), op, ": the tape of ", v.value(), " is gone, expected it to outlive the ops");
     require(&v.tape() == &vars.front().tape(), op, ": inputs are on two tapes");
   }
   return vars.front().tape();

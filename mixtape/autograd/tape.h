@@ -1,5 +1,9 @@
 // Reverse-mode differentiation: a Var is a buffer that remembers how it was made.
 //
+// A Tape must live as long as ops are applied to its Vars; a Var that outlives it still has its value and
+// gradient, but every op refuses it. What an op's gradient needs must not be overwritten before `backward`,
+// by the host or by a kernel: that throws invalid_argument (writes through a host pointer go unseen).
+//
 // The graph hangs on the Vars themselves: dropping the last Var of a graph frees it. A record keeps only what
 // its gradient rule captured, so an activation lives as long as a rule or a Var needs it.
 #pragma once
@@ -34,30 +38,35 @@ class Var {
   const Shape& shape() const { return value_.shape(); }
   DType dtype() const { return value_.dtype(); }
   bool requires_grad() const { return slot_ != nullptr; }
-  // The gradient that backward left in a leaf; null if nothing reached it.
+  // The gradient that backward left in a leaf; null if nothing reached it. It shares memory with nothing
+  // else; the next backward adds to it in place, unless clear_grad let go of it.
   Buffer grad() const { return slot_ ? slot_->grad : Buffer(); }
   void clear_grad() const;
+  // Throws invalid_argument for a null Var and for one whose tape is gone.
   Tape& tape() const;
+  bool has_tape() const { return tape_ && *tape_ != nullptr; }
   // The same value, cut off from the graph.
   Var detach() const;
 
  private:
   friend class Tape;
   friend class Backward;
-  Var(Tape* tape, Buffer value, std::shared_ptr<GradSlot> slot)
-      : tape_(tape), value_(std::move(value)), slot_(std::move(slot)) {}
-  Tape* tape_ = nullptr;
+  Var(std::shared_ptr<Tape* const> tape, Buffer value, std::shared_ptr<GradSlot> slot)
+      : tape_(std::move(tape)), value_(std::move(value)), slot_(std::move(slot)) {}
+  std::shared_ptr<Tape* const> tape_;  // points to null once the tape is gone
   Buffer value_;
   std::shared_ptr<GradSlot> slot_;
 };
 
-// A gradient rule: reads the upstream gradient, writes or adds the gradients of the inputs that want one.
+// A gradient rule: reads the upstream gradient, writes or adds the gradients of the inputs that want one. To
+// leave one out is an error.
 using BackwardFn = std::function<void(Backward&)>;
 
 // One op on the graph. `slots` are null for inputs that need no gradient.
 struct Record {
   std::string op;
   std::int64_t sequence = 0;
+  std::uint64_t recorded = 0;  // by the write clock
   std::vector<std::shared_ptr<GradSlot>> slots;
   std::vector<std::pair<DType, Shape>> inputs;
   BackwardFn rule;
@@ -86,22 +95,26 @@ class Backward {
   Buffer grad_for_partial(std::size_t input);
   // Every gradient is zero, as that of an empty batch.
   void pass_zeros();
+  // The output does not depend on input i: nothing is added to its gradient.
+  void pass_nothing(std::size_t input) { given_[input] = true; }
 
  private:
   friend class Tape;
   Backward(Tape& tape, CommandEncoder& encoder, const Record& record, Buffer dy)
-      : tape_(tape), encoder_(encoder), record_(record), dy_(std::move(dy)) {}
-  void own(GradSlot& slot);
+      : tape_(tape), encoder_(encoder), record_(record), dy_(std::move(dy)), given_(record.slots.size()) {}
+  void run_rule(const StaleReads& stale);
   Tape& tape_;
   CommandEncoder& encoder_;
   const Record& record_;
   Buffer dy_;
+  std::vector<bool> given_;  // by the rule, per input
 };
 
 // Records ops and walks them backwards. Owns the encoder that its ops are encoded on. Not thread-safe.
 class Tape {
  public:
   explicit Tape(const Device& device) : encoder_(device) {}
+  ~Tape() { *self_ = nullptr; }
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -134,10 +147,13 @@ class Tape {
 
  private:
   friend class NoGrad;
+  friend class Backward;
   void check_device(const char* what, const Buffer& value) const;
   Var attach(const std::string& op, const std::vector<Var>& inputs, const Buffer& output, BackwardFn rule);
   void seed(GradSlot& slot, const Buffer& dy);
+  void own(GradSlot& slot);
   CommandEncoder encoder_;
+  std::shared_ptr<Tape*> self_ = std::make_shared<Tape*>(this);  // what its Vars know it by
   std::int64_t next_sequence_ = 0;
   bool recording_ = true;
   bool suppressed_ = false;  // an op that has a gradient was not recorded

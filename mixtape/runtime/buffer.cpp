@@ -1,8 +1,21 @@
 #include "mixtape/runtime/buffer.h"
 
+#include <atomic>
 #include <new>
+#include <stdexcept>
 
 namespace mixtape {
+namespace {
+
+std::atomic<std::uint64_t> writes = 0;
+
+}  // namespace
+
+std::uint64_t write_clock() { return writes.load(std::memory_order_relaxed); }
+
+void Memory::mark_written() noexcept {
+  last_write_.store(writes.fetch_add(1, std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
 
 Buffer::Buffer(const Device& device, DType dtype, const Shape& shape, bool zero)
     : dtype_(dtype), shape_(shape) {
@@ -15,6 +28,8 @@ Buffer::Buffer(const Device& device, DType dtype, const Shape& shape, bool zero)
     memory_ = device.backend().allocate(bytes, zero);
   } catch (const std::bad_alloc&) {
     fail(ErrorCode::out_of_memory, "alloc: no host memory for ", dtype, shape, " on ", device.name());
+  } catch (const std::length_error&) {
+    fail(ErrorCode::out_of_memory, "alloc: ", dtype, shape, " is more than ", device.name(), " can hold");
   }
 }
 
@@ -24,6 +39,7 @@ const Device& Buffer::device() const {
 }
 
 Buffer Buffer::reshape(const Shape& shape) const {
+  require(memory_ != nullptr, "reshape: buffer is null, expected ", shape.numel(), " elements for ", shape);
   require(shape.numel() == numel(), "reshape: ", *this, " has ", numel(), " elements, expected ",
           shape.numel(), " for ", shape);
   Buffer view = *this;
@@ -32,6 +48,7 @@ Buffer Buffer::reshape(const Shape& shape) const {
 }
 
 Buffer Buffer::slice(std::int64_t begin, std::int64_t end) const {
+  require(memory_ != nullptr, "slice: buffer is null, expected an allocated buffer");
   require(shape_.rank() > 0, "slice: ", *this, " has no axis to slice");
   require(0 <= begin && begin <= end && end <= shape_[0], "slice: [", begin, ",", end,
           ") is outside the first axis of ", *this);
@@ -47,7 +64,9 @@ void Buffer::read_bytes(void* host) const {
 }
 
 void Buffer::write_bytes(const void* host) const {
-  if (bytes() > 0) device().backend().write(*memory_, offset_, host, bytes());
+  if (bytes() == 0) return;
+  device().backend().write(*memory_, offset_, host, bytes());
+  memory_->mark_written();
 }
 
 std::byte* Buffer::host_bytes() const {

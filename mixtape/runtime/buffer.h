@@ -1,6 +1,7 @@
 // A typed, shaped piece of device memory with shared ownership. Always contiguous.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <ostream>
 #include <span>
@@ -27,7 +28,13 @@ class Buffer {
   }
   template <class T>
   static Buffer from(const Device& device, const Shape& shape, const std::vector<T>& values) {
+    dtype_of<T>();
     return from(device, shape, std::span<const T>(values));
+  }
+  // from(device, {3}, {1.5f, 2.0f, 3.0f}): f32; {1, 2, 3} is i32, {1u, 2u} u32.
+  template <class T>
+  static Buffer from(const Device& device, const Shape& shape, std::initializer_list<T> values) {
+    return from(device, shape, std::span<const T>(values.begin(), values.size()));
   }
 
   explicit operator bool() const { return memory_ != nullptr; }
@@ -40,7 +47,7 @@ class Buffer {
   Memory& memory() const { return *memory_; }
   bool is_unique() const { return memory_.use_count() == 1; }
 
-  // Views of the same memory. Throw invalid_argument if the counts or bounds don't fit.
+  // Views of the same memory. Throw invalid_argument for a null buffer, or if the counts or bounds don't fit.
   Buffer reshape(const Shape& shape) const;
   Buffer slice(std::int64_t begin, std::int64_t end) const;  // along the first axis
 

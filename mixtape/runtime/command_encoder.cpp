@@ -43,8 +43,20 @@ void CommandEncoder::check(const Buffer& buffer, const std::string& kernel) cons
           device_.name());
 }
 
+void CommandEncoder::check_fresh(const Buffer& buffer) const {
+  const std::uint64_t written = buffer.memory().last_write();
+  const bool is_stale =
+      written > stale_->recorded && written <= stale_->began && &buffer.memory() != stale_->upstream;
+  require(!is_stale, "backward of ", stale_->op, ": ", buffer,
+          ", which its gradient needs, was overwritten after the forward pass; expected it unchanged until "
+          "backward");
+}
+
 void CommandEncoder::encode(const Dispatch& dispatch) {
-  for (const Buffer& b : dispatch.reads) check(b, dispatch.kernel);
+  for (const Buffer& b : dispatch.reads) {
+    check(b, dispatch.kernel);
+    if (stale_ != nullptr) check_fresh(b);
+  }
   for (const Buffer& b : dispatch.writes) check(b, dispatch.kernel);
   check_ranges(dispatch);
   if (!device_.kernels().has(dispatch.kernel)) {
@@ -52,6 +64,7 @@ void CommandEncoder::encode(const Dispatch& dispatch) {
   }
   if (dispatch.is_empty || writes_nothing(dispatch)) return encode_empty(dispatch);
   device_.backend().run(dispatch, *errors_);
+  for (const Buffer& b : dispatch.writes) b.memory().mark_written();
 }
 
 void CommandEncoder::encode_empty(const Dispatch& dispatch) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "mixtape/runtime/buffer.h"
@@ -42,6 +43,14 @@ std::vector<std::byte> params_bytes(const P& params) {
   return {first, first + sizeof(P)};
 }
 
+// What a gradient rule must find as its op left it: memory that was written after `recorded` and up to
+// `began` is not to be read, other than the upstream gradient that the caller gave.
+struct StaleReads {
+  const std::string& op;
+  std::uint64_t recorded, began;  // by the write clock
+  const Memory* upstream;
+};
+
 // Not thread-safe: one encoder per thread. Several encoders may use one device at a time.
 class CommandEncoder {
  public:
@@ -62,14 +71,17 @@ class CommandEncoder {
   // dst += src in f32, rounded once; same value dtype and element count. They may be one buffer.
   void accumulate(const Buffer& src, const Buffer& dst);
 
+  // While set, encode throws invalid_argument for a read that is stale. Gives back what was set before.
+  const StaleReads* refuse_stale(const StaleReads* stale) { return std::exchange(stale_, stale); }
+
   // Records what `work` encodes, without doing it; run() of the result does it, each time on what the buffers
   // then hold. Errors surface at this encoder's wait. Within `work` nothing may wait, and no buffer may be
   // read or written by the host. Buffers that `work` allocates keep their place: their contents are those of
   // the last run. Throws not_supported where the device records nothing (Backend::can_record).
   std::shared_ptr<Replay> record(const std::function<void()>& work);
 
-  // Hands what was encoded to the device. Backends that start work at once need nothing more.
-  void commit() {}
+  // Hands what was encoded to the device.
+  void commit() { device_.backend().submit(); }
   // Throws what the device reported: index_out_of_range names kernel, lowest position and value.
   void wait();
   void commit_and_wait();
@@ -77,7 +89,9 @@ class CommandEncoder {
  private:
   void check(const Buffer& buffer, const std::string& kernel) const;
   void encode_empty(const Dispatch& dispatch);
+  void check_fresh(const Buffer& buffer) const;
   Device device_;
+  const StaleReads* stale_ = nullptr;
   std::shared_ptr<ErrorSlot> errors_ = std::make_shared<ErrorSlot>();
 };
 

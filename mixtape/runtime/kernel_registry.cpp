@@ -24,10 +24,30 @@ void ErrorSlot::report_index(const std::string& kernel, std::int64_t position, s
   index_ = {kernel, position, value, limit};
 }
 
+namespace {
+
+std::exception_ptr named(const std::string& kernel) {
+  try {
+    throw;
+  } catch (const Error&) {
+    return std::current_exception();
+  } catch (const std::bad_alloc&) {
+    return std::current_exception();
+  } catch (const std::exception& error) {
+    return std::make_exception_ptr(Error(ErrorCode::device, kernel + ": " + error.what()));
+  } catch (...) {
+    return std::make_exception_ptr(Error(ErrorCode::device, kernel + ": threw what is no std::exception"));
+  }
+}
+
+}  // namespace
+
 void ErrorSlot::report_exception(std::exception_ptr error) {
   const std::lock_guard lock(mutex_);
   if (!exception_) exception_ = std::move(error);
 }
+
+void ErrorSlot::report_caught(const std::string& kernel) { report_exception(named(kernel)); }
 
 bool ErrorSlot::has_exception() const {
   const std::lock_guard lock(mutex_);

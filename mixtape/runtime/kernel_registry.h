@@ -29,6 +29,9 @@ class ErrorSlot : public std::enable_shared_from_this<ErrorSlot> {
   void report_index(const std::string& kernel, std::int64_t position, std::int64_t value, std::int64_t limit);
   // std::bad_alloc surfaces as out_of_memory.
   void report_exception(std::exception_ptr error);
+  // To be called where a kernel's exception is caught: what is neither Error nor std::bad_alloc becomes an
+  // Error of code `device` that names the kernel.
+  void report_caught(const std::string& kernel);
   bool has_exception() const;
   // Throws what was reported first, and forgets it.
   void rethrow();
@@ -63,11 +66,11 @@ struct HostCall {
   }
   template <class T>
   const T* read(std::size_t i) const {
-    return reinterpret_cast<const T*>(reads.at(i).host_bytes());
+    return reinterpret_cast<const T*>(buffer_at(reads, "read", i).host_bytes());
   }
   template <class T>
   T* write(std::size_t i) const {
-    return reinterpret_cast<T*>(writes.at(i).host_bytes());
+    return reinterpret_cast<T*>(buffer_at(writes, "write", i).host_bytes());
   }
   // Of optional outputs, as Gradients (autograd/gradients.h) hands them over: null where `bit` isn't wanted.
   template <class T>
@@ -76,6 +79,13 @@ struct HostCall {
   }
   void report_index(std::int64_t position, std::int64_t value, std::int64_t limit) const {
     errors.report_index(kernel, position, value, limit);
+  }
+
+ private:
+  const Buffer& buffer_at(const std::vector<Buffer>& buffers, const char* what, std::size_t i) const {
+    require(i < buffers.size(), kernel, ": ", what, "(", i, ") was asked for, expected less than ",
+            buffers.size(), ", what the dispatch holds");
+    return buffers[i];
   }
 };
 

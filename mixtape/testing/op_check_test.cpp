@@ -104,7 +104,7 @@ TEST(OpCheck, FindsAWrongGradient) {
 }
 
 TEST(OpCheck, FindsAMissingGradient) {
-  expect_fault(twice([](Backward&) {}), "twice backward, input 0: no gradient");
+  expect_fault(twice([](Backward& b) { b.pass_nothing(0); }), "twice backward, input 0: no gradient");
 }
 
 TEST(OpCheck, FindsAGradientThatOverwrites) {
