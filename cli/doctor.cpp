@@ -17,7 +17,7 @@ const char* yes_no(bool b) { return b ? "yes" : "no"; }
 
 void print_gpu() {
   try {
-    fmt::print("gpu          {}\n", Device::cuda(0).description());
+    fmt::print("gpu          {}\n", Device::open("cuda").description());
   } catch (const Error& error) {
     fmt::print("gpu          none ({})\n", error.what());
   }

@@ -2,7 +2,9 @@
 # in the module table. The compiler's report (registers, spills) stays beside it as a .log.
 # Variables: NVCC SOURCE FATBIN EMBEDDED INCLUDE, PTX (ON: portable code too)
 set(targets -gencode arch=compute_90a,code=sm_90a)
+set(ptx_version 0)
 if(PTX)
+  set(ptx_version 75)
   list(APPEND targets -gencode arch=compute_75,code=compute_75)
 endif()
 execute_process(
@@ -32,7 +34,7 @@ extern \"C\" const unsigned char ${symbol}_end[] __attribute__((visibility(\"hid
 
 namespace mixtape::gpu {
 namespace {
-[[maybe_unused]] const bool registered = register_module({\"${symbol}\", ${symbol}_begin, ${symbol}_end, {
+[[maybe_unused]] const bool registered = register_module({\"${symbol}\", ${symbol}_begin, ${symbol}_end, {90}, ${ptx_version}, {
 ${names}}});
 }
 }  // namespace mixtape::gpu

@@ -108,7 +108,7 @@ class Collector {
 }  // namespace
 
 std::int64_t logit_rows(std::int64_t vocab_size, const Device& device) {
-  const std::int64_t elements = std::int64_t{device == Device::cpu() ? 12 : 160} << 20;
+  const std::int64_t elements = device.caps().logit_elements;
   return std::clamp<std::int64_t>(elements / std::max<std::int64_t>(vocab_size, 1), 64, 4096);
 }
 

@@ -168,9 +168,8 @@ class Step {
     return Buffer::from(tape_.device(), {batch.ids.numel()}, weights);
   }
 
-  // In f32 on the CPU. A GPU's bandwidth and matrix units want the activations' dtype.
   Var logits(const Var& hidden) const {
-    return model_.logits(hidden, tape_.device() == Device::cpu() ? DType::f32 : hidden.dtype());
+    return model_.logits(hidden, tape_.device().caps().wants_f32_logits ? DType::f32 : hidden.dtype());
   }
 
   static double weighted_sum(const std::vector<Buffer>& losses, std::span<const float> weights) {

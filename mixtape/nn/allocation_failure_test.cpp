@@ -64,6 +64,7 @@ class CountingBackend final : public Backend {
   explicit CountingBackend(const Device& device) : inner_(device.backend()) {}
   std::string name() const override { return "counting"; }
   std::string description() const override { return inner_.description(); }
+  DeviceCaps caps() const override { return inner_.caps(); }
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
     if (fails(device_failure)) fail(ErrorCode::out_of_memory, "counting: cannot allocate ", bytes, " bytes");
     return inner_.allocate(bytes, zero);
@@ -86,9 +87,9 @@ class CountingBackend final : public Backend {
 };
 
 const bool registered =
-    register_backend("counting_cpu",
+    register_backend("counting_cpu", kNotAuto,
                      [](int) { return std::make_shared<CountingBackend>(Device::open("cpu")); }) &&
-    register_backend("counting_sim",
+    register_backend("counting_sim", kNotAuto,
                      [](int) { return std::make_shared<CountingBackend>(Device::open("sim")); });
 
 ModelConfig tiny() {

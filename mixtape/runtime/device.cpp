@@ -1,6 +1,7 @@
 #include "mixtape/runtime/device.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <mutex>
 
@@ -10,10 +11,22 @@
 namespace mixtape {
 namespace {
 
+struct Kind {
+  std::string name;
+  int priority;
+  BackendFactory open;
+};
+
 struct BackendTable {
   std::recursive_mutex mutex;  // a backend that wraps another opens that one
-  std::map<std::string, BackendFactory> factories;
+  std::vector<Kind> kinds;     // by falling priority, then by name
   std::map<std::pair<std::string, int>, std::shared_ptr<Backend>> open;
+
+  const Kind* find(const std::string& name) const {
+    const auto found =
+        std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.name == name; });
+    return found == kinds.end() ? nullptr : &*found;
+  }
 };
 
 BackendTable& table() {
@@ -21,19 +34,40 @@ BackendTable& table() {
   return t;
 }
 
+// "cuda:12" is {"cuda", 12}; an index of -1 is none.
+struct DeviceName {
+  std::string kind;
+  int index = 0;
+};
+
+DeviceName parse(const std::string& name) {
+  const std::size_t colon = name.find(':');
+  if (colon == std::string::npos) return {name, 0};
+  int index = -1;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + colon + 1, end, index);
+  const bool is_index = error == std::errc() && stop == end && name[colon + 1] != '-';
+  return {name.substr(0, colon), is_index ? index : -1};
+}
+
 }  // namespace
 
-bool register_backend(const std::string& kind, BackendFactory factory) {
+bool register_backend(const std::string& kind, int priority, BackendFactory factory) {
   BackendTable& t = table();
   const std::lock_guard lock(t.mutex);
-  return t.factories.emplace(kind, std::move(factory)).second;
+  if (t.find(kind) != nullptr) return false;
+  t.kinds.push_back({kind, priority, std::move(factory)});
+  std::sort(t.kinds.begin(), t.kinds.end(), [](const Kind& a, const Kind& b) {
+    return a.priority != b.priority ? a.priority > b.priority : a.name < b.name;
+  });
+  return true;
 }
 
 std::vector<std::string> registered_backends() {
   BackendTable& t = table();
   const std::lock_guard lock(t.mutex);
   std::vector<std::string> kinds;
-  for (const auto& [kind, factory] : t.factories) kinds.push_back(kind);
+  for (const Kind& kind : t.kinds) kinds.push_back(kind.name);
   return kinds;
 }
 
@@ -47,33 +81,46 @@ Device Device::get(const std::string& kind, int index) {
   const std::lock_guard lock(t.mutex);
   auto& slot = t.open[{kind, index}];
   if (!slot) {
-    const auto factory = t.factories.find(kind);
-    if (factory == t.factories.end()) {
+    const Kind* found = t.find(kind);
+    if (found == nullptr) {
       fail(ErrorCode::not_supported, "device: '", kind, "' is not part of this build");
     }
-    slot = factory->second(index);
+    slot = found->open(index);
   }
   return Device(slot);
 }
 
 Device Device::cpu() { return get("cpu", 0); }
-Device Device::cuda(int index) { return get("cuda", index); }
 
-Device Device::open(const std::string& name) {
-  if (name == "auto") {
+Device Device::best(std::vector<std::string>* passed_over) {
+  std::vector<std::string> reasons;
+  BackendTable& t = table();
+  const std::lock_guard lock(t.mutex);
+  for (const Kind& kind : t.kinds) {
+    if (kind.priority == kNotAuto) continue;
     try {
-      return cuda(0);
-    } catch (const Error&) {
-      return cpu();
+      const Device device = get(kind.name, 0);
+      if (passed_over != nullptr) *passed_over = reasons;
+      return device;
+    } catch (const Error& error) {
+      reasons.emplace_back(error.what());
     }
   }
-  if (name == "cpu") return cpu();
-  if (name == "cuda") return cuda(0);
-  if (name.size() == 6 && name.starts_with("cuda:") && name[5] >= '0' && name[5] <= '9')
-    return cuda(name[5] - '0');
+  std::string all;
+  for (const std::string& reason : reasons) all += "; " + reason;
+  fail(ErrorCode::not_supported, "device: none can be opened", all);
+}
+
+Device Device::open(const std::string& name, std::vector<std::string>* passed_over) {
+  if (name == "auto") return best(passed_over);
+  const auto [kind, index] = parse(name);
   const std::vector<std::string> kinds = registered_backends();
-  if (std::find(kinds.begin(), kinds.end(), name) != kinds.end()) return get(name, 0);
-  fail(ErrorCode::invalid_argument, "device: '", name, "' is unknown, expected cpu, cuda, cuda:N or auto");
+  const bool is_known = std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  if (is_known && index >= 0) return get(kind, index);
+  std::string list;
+  for (const std::string& k : kinds) list += k + ", ";
+  fail(ErrorCode::invalid_argument, "device: '", name, "' is unknown, expected ", list,
+       "one of them with an index as in ", kinds.front(), ":1, or auto");
 }
 
 std::string Device::name() const { return backend_->name(); }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "mixtape/core/dtype.h"
 #include "mixtape/core/shape.h"
@@ -15,13 +16,14 @@ class Buffer;
 class Device {
  public:
   static Device cpu();
-  static Device cuda(int index);
-  // "cpu", "cuda", "cuda:1", "auto": the best there is, or another registered backend's name (in tests
-  // "sim"). Throws with the reason where there is none.
-  static Device open(const std::string& name);
+  // A registered backend's kind, alone or with an index: "cpu", "cuda", "cuda:12", in tests "sim"; or "auto",
+  // the best there is. `passed_over` gets a line for each kind that auto tried before, which says why not.
+  // Throws invalid_argument for an unknown name, and the backend's reason where there is no such device.
+  static Device open(const std::string& name, std::vector<std::string>* passed_over = nullptr);
 
   std::string name() const;
   std::string description() const;
+  DeviceCaps caps() const { return backend_->caps(); }
 
   // Zero-filled. Shapes with no elements are legal.
   Buffer alloc(DType dtype, const Shape& shape) const;
@@ -40,6 +42,7 @@ class Device {
  private:
   explicit Device(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
   static Device get(const std::string& kind, int index);
+  static Device best(std::vector<std::string>* passed_over);
   std::shared_ptr<Backend> backend_;
 };
 

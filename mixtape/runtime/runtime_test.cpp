@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 #include "mixtape/runtime/buffer.h"
 #include "mixtape/runtime/checks.h"
@@ -97,6 +98,9 @@ TEST_F(Memory, TooLargeIsOutOfMemory) {
                        "9223372036854775807 bytes");
   MIXTAPE_EXPECT_ERROR(device.alloc_uninitialized(DType::f32, {std::int64_t{1} << 50}),
                        ErrorCode::out_of_memory, "are live");
+  const Device sim = Device::open("sim");
+  MIXTAPE_EXPECT_ERROR(sim.alloc(DType::u8, {INT64_MAX}), ErrorCode::out_of_memory,
+                       "u8[9223372036854775807]");
   const Buffer still_works = device.alloc(DType::f32, {16});
   EXPECT_EQ(still_works.numel(), 16);
 }
@@ -107,6 +111,8 @@ TEST_F(Memory, Reshape) {
   EXPECT_TRUE(overlap(a, a.reshape({6})));
   MIXTAPE_EXPECT_ERROR(a.reshape({4}), kInvalid, "reshape: f32[2,3] has 6 elements, expected 4 for [4]");
   MIXTAPE_EXPECT_ERROR(a.reshape({0}), kInvalid, "expected 0");
+  MIXTAPE_EXPECT_ERROR(Buffer().reshape({1}), kInvalid, "reshape: buffer is null");
+  MIXTAPE_EXPECT_ERROR(Buffer().slice(0, 0), kInvalid, "slice: buffer is null");
 }
 
 TEST_F(Memory, Slice) {
@@ -122,6 +128,14 @@ TEST_F(Memory, Slice) {
   MIXTAPE_EXPECT_ERROR(a.slice(-1, 2), kInvalid, "[-1,2)");
   MIXTAPE_EXPECT_ERROR(a.slice(3, 2), kInvalid, "[3,2)");
   MIXTAPE_EXPECT_ERROR(device.alloc(DType::f32, {}).slice(0, 0), kInvalid, "no axis to slice");
+}
+
+TEST_F(Memory, FromAList) {
+  const Buffer f = Buffer::from(device, {2}, {1.5f, 2.0f}), i = Buffer::from(device, {2, 1}, {1, 2});
+  EXPECT_EQ(f.to_vector<float>(), (Values{1.5f, 2.0f}));
+  EXPECT_EQ(i.to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, 2}));
+  EXPECT_EQ(Buffer::from(device, {1}, {7u}).dtype(), DType::u32);
+  MIXTAPE_EXPECT_ERROR(Buffer::from(device, {3}, {1, 2}), kInvalid, "got 2 values, expected 3");
 }
 
 TEST_F(Memory, HostCopiesCheckDtypeAndCount) {
@@ -295,9 +309,78 @@ TEST_F(Runtime, OpenByName) {
   EXPECT_EQ(Device::open("cpu").name(), "cpu");
   EXPECT_TRUE(Device::open("cpu") == device);
   EXPECT_FALSE(device.description().empty());
-  for (const char* bad : {"", "gpu", "cuda:", "cuda:x", "cuda:12", "CPU"}) {
-    MIXTAPE_EXPECT_ERROR(Device::open(bad), kInvalid, "is unknown, expected cpu, cuda, cuda:N or auto");
+  EXPECT_TRUE(Device::open("cpu:0") == device);
+  for (const char* bad :
+       {"", "gpu", "cpu:", "cpu:x", "cpu:-0", "cpu:1x", "cpu:99999999999", "CPU", "auto:0"}) {
+    MIXTAPE_EXPECT_ERROR(Device::open(bad), kInvalid, str("device: '", bad, "' is unknown, expected "));
   }
+  MIXTAPE_EXPECT_ERROR(Device::open("cpu:12"), ErrorCode::not_supported,
+                       "cpu: processor 12 is not there, found 1");
+}
+
+// A backend that is never there: auto asks it first, goes on, and says why.
+int asked_index = -1;
+const bool absent_is_registered =
+    register_backend("runtime_test_absent", 1000, [](int index) -> std::shared_ptr<Backend> {
+      asked_index = index;
+      fail(ErrorCode::not_supported, "runtime_test_absent: no driver");
+    });
+
+TEST_F(Runtime, AutoWalksTheBackendsAndKeepsEachReason) {
+  ASSERT_TRUE(absent_is_registered);
+  EXPECT_EQ(registered_backends().front(), "runtime_test_absent");
+  EXPECT_FALSE(register_backend("runtime_test_absent", 1, nullptr));  // the first one stays
+  std::vector<std::string> passed_over;
+  const Device best = Device::open("auto", &passed_over);
+  EXPECT_NE(best.name(), "sim");
+  ASSERT_FALSE(passed_over.empty());
+  EXPECT_EQ(passed_over.front(), "runtime_test_absent: no driver");
+  EXPECT_TRUE(best == device || passed_over.size() == 1);
+  EXPECT_EQ(asked_index, 0);
+  MIXTAPE_EXPECT_ERROR(Device::open("runtime_test_absent:12"), ErrorCode::not_supported, "no driver");
+  EXPECT_EQ(asked_index, 12);
+}
+
+TEST_F(Runtime, DevicesSayInWhatTheyDiffer) {
+  const DeviceCaps cpu = device.caps(), sim = Device::open("sim").caps();
+  EXPECT_TRUE(cpu.has_host_memory && cpu.wants_f32_logits && !cpu.rounds_decoded_weights);
+  EXPECT_TRUE(!sim.has_host_memory && !sim.wants_f32_logits && sim.rounds_decoded_weights);
+  EXPECT_EQ(cpu.rows_per_block(100), 32);
+  EXPECT_EQ(cpu.rows_per_block(64 * 40 + 1), 41);
+  EXPECT_EQ(sim.rows_per_block(100), 8);
+}
+
+// A backend that counts what it is handed.
+class Gathering final : public Backend {
+ public:
+  std::string name() const override { return "runtime_test_gathering"; }
+  std::string description() const override { return "nothing"; }
+  DeviceCaps caps() const override { return {}; }
+  std::shared_ptr<mixtape::Memory> allocate(std::size_t, bool) override { return nullptr; }
+  MemoryStats memory_stats() const override { return {}; }
+  void reset_peak() override {}
+  void poison_uninitialized(bool) override {}
+  KernelRegistry& kernels() override { return Device::cpu().kernels(); }
+  void run(const Dispatch&, ErrorSlot&) override { ++waiting; }
+  void submit() override { submitted += std::exchange(waiting, 0); }
+  void synchronize() override {}
+  void read(mixtape::Memory&, std::size_t, void*, std::size_t) override {}
+  void write(mixtape::Memory&, std::size_t, const void*, std::size_t) override {}
+  int waiting = 0, submitted = 0;
+};
+const bool gathering_is_registered =
+    register_backend("runtime_test_gathering", kNotAuto, [](int) { return std::make_shared<Gathering>(); });
+
+TEST_F(Runtime, CommitHandsOverWhatTheBackendGathered) {
+  ASSERT_TRUE(gathering_is_registered);
+  const Device gathering_device = Device::open("runtime_test_gathering");
+  auto& gathering = static_cast<Gathering&>(gathering_device.backend());
+  CommandEncoder gathering_encoder(gathering_device);
+  for (int i = 0; i < 2; ++i)
+    gathering_encoder.encode({.kernel = "copy", .params = {}, .reads = {}, .writes = {}});
+  EXPECT_EQ(gathering.submitted, 0);
+  gathering_encoder.commit();
+  EXPECT_EQ(gathering.submitted, 2);
 }
 
 void report(const HostCall& call) {
@@ -331,6 +414,27 @@ TEST_F(Runtime, ExceptionSurfacesAtWaitAndStopsTheRest) {
   encoder.fill(x, 5.0f);
   encoder.commit_and_wait();
   EXPECT_EQ(x.to_vector<float>(), Values{5});
+}
+
+// What a user's kernel may do wrong surfaces as an Error that names it.
+TEST_F(Runtime, UserKernelsFaultsNameTheKernel) {
+  const auto expect = [&](const std::string& name, HostKernel kernel, ErrorCode code, const char* text) {
+    device.kernels().register_host(name, std::move(kernel));
+    const Buffer x = device.alloc(DType::f32, {1});
+    encoder.encode({.kernel = name, .params = {}, .reads = {x}, .writes = {x}});
+    MIXTAPE_EXPECT_ERROR(encoder.wait(), code, name + text);
+  };
+  expect(
+      "runtime_test_at", [](const HostCall&) { throw std::runtime_error("no luck"); }, ErrorCode::device,
+      ": no luck");
+  expect(
+      "runtime_test_int", [](const HostCall&) { throw 3; }, ErrorCode::device, ": threw what is no");
+  expect(
+      "runtime_test_read", [](const HostCall& c) { c.read<float>(1); }, kInvalid,
+      ": read(1) was asked for, expected less than 1");
+  expect(
+      "runtime_test_write", [](const HostCall& c) { c.write<float>(2); }, kInvalid,
+      ": write(2) was asked for, expected less than 1");
 }
 
 TEST_F(Runtime, Checks) {

@@ -1,6 +1,4 @@
 // The CPU: pooled host memory, host kernels by name, every dispatch run as it comes.
-#include <omp.h>
-
 #include <atomic>
 #include <cstring>
 #include <fstream>
@@ -74,8 +72,16 @@ void fill_bytes(std::byte* data, int value, std::size_t bytes) {
 class CpuBackend final : public Backend {
  public:
   std::string name() const override { return "cpu"; }
-  std::string description() const override {
-    return str(processor_name(), ", ", omp_get_max_threads(), " threads");
+  std::string description() const override { return str(processor_name(), ", ", thread_count(), " threads"); }
+  // Blocks of logits that stay in the caches. Few blocks of rows, so that their sums stay small beside x, of
+  // enough rows, so that they pay.
+  DeviceCaps caps() const override {
+    return {.has_host_memory = true,
+            .wants_f32_logits = true,
+            .rounds_decoded_weights = false,
+            .logit_elements = std::int64_t{12} << 20,
+            .most_row_blocks = 64,
+            .least_block_rows = 32};
   }
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
     auto memory = std::make_shared<HostMemory>(pool_, bytes);
@@ -93,7 +99,7 @@ class CpuBackend final : public Backend {
     try {
       (*kernel)(HostCall{d.kernel, d.params.data(), d.params.size(), d.reads, d.writes, errors});
     } catch (...) {
-      errors.report_exception(std::current_exception());
+      errors.report_caught(d.kernel);
     }
   }
   void synchronize() override {}
@@ -110,8 +116,10 @@ class CpuBackend final : public Backend {
   CpuKernels kernels_;
 };
 
-[[maybe_unused]] const bool registered =
-    register_backend("cpu", [](int) { return std::make_shared<CpuBackend>(); });
+[[maybe_unused]] const bool registered = register_backend("cpu", 1, [](int index) {
+  if (index > 0) fail(ErrorCode::not_supported, "cpu: processor ", index, " is not there, found 1");
+  return std::make_shared<CpuBackend>();
+});
 
 }  // namespace
 }  // namespace mixtape::cpu

@@ -89,12 +89,13 @@ Card::Card(int which) : index(which) {
     fail(ErrorCode::not_supported, "cuda: ", name.data(), " has no memory pools");
   if (gpu::module_kernels().empty())
     fail(ErrorCode::not_supported, "cuda: this library was built without nvcc, it has no GPU kernels");
-  architecture = str("sm_", major, minor);
+  capability = major * 10 + minor;
   check(d.DevicePrimaryCtxRetain(&context, device), "taking the card's context");
   enter();
   std::size_t free = 0, total = 0;
   check(d.MemGetInfo(&free, &total), "reading the card's memory");
-  description = str(name.data(), ", ", total >> 20, " MB, compute capability ", major, ".", minor);
+  description = str(name.data(), ", ", total >> 20, " MB, compute capability ", major, ".", minor, ", ",
+                    gpu::kernels_on(capability));
   check(d.StreamCreate(&stream, kStreamNonBlocking), "making a stream");
   check(d.StreamCreate(&memory_stream, kStreamNonBlocking), "making a stream");
   check(d.DeviceGetDefaultMemPool(&pool, device), "finding the memory pool");

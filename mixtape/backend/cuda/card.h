@@ -53,7 +53,7 @@ struct Card {
   Stream memory_stream = nullptr;  // asks for memory while `stream` records
   Pool pool = nullptr;
   std::string description;
-  std::string architecture;
+  int capability = 0;       // 90 is 9.0
   std::mutex memory_mutex;  // guards what follows
   MemoryStats stats;
   Blocks kept;

@@ -36,7 +36,7 @@ class CardKernels final : public KernelRegistry {
   }
   void register_source(const std::string& name, const std::string& text) override {
     require(!has(name), "register_source: kernel '", name, "' exists already on cuda:", card_->index);
-    const std::string code = compile_source(name, text, card_->architecture);
+    const std::string code = compile_source(name, text, str("sm_", card_->capability));
     card_->enter();
     ModuleHandle module = nullptr;
     check(driver().ModuleLoadData(&module, code.data()), "loading a user's kernel");
@@ -64,8 +64,7 @@ class CardKernels final : public KernelRegistry {
   // Null for a kernel that this card cannot run.
   const gpu::Module* module_of(const std::string& kernel) const {
     const gpu::Module* module = gpu::find_module(kernel);
-    return module != nullptr && gpu::is_for_hopper(*module) && card_->architecture != "sm_90" ? nullptr
-                                                                                              : module;
+    return module != nullptr && gpu::runs_on(*module, card_->capability) ? module : nullptr;
   }
   ModuleHandle load(const gpu::Module& module) {
     ModuleHandle& handle = modules_[module.begin];
@@ -158,6 +157,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
 
   std::string name() const override { return str("cuda:", card_->index); }
   std::string description() const override { return card_->description; }
+  DeviceCaps caps() const override { return gpu::kCaps; }
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
     auto memory = std::make_shared<CardMemory>(card_, bytes);
     if (bytes > 0 && (zero || poison_)) {
@@ -354,7 +354,7 @@ std::shared_ptr<Replay> CudaBackend::end_recording(bool keep) {
 void CardReplay::run() { backend_.replay(recording_); }
 
 [[maybe_unused]] const bool registered =
-    register_backend("cuda", [](int index) { return std::make_shared<CudaBackend>(index); });
+    register_backend("cuda", 10, [](int index) { return std::make_shared<CudaBackend>(index); });
 
 }  // namespace
 }  // namespace mixtape::cuda

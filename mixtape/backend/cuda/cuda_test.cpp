@@ -17,7 +17,7 @@ constexpr const char* kTwice =
 
 std::optional<Device> card() {
   try {
-    return Device::cuda(0);
+    return Device::open("cuda");
   } catch (const Error&) {
     return std::nullopt;
   }

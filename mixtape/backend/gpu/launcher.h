@@ -83,8 +83,8 @@ struct Call {
             " parameter bytes, expected ", sizeof(P));
     return *reinterpret_cast<const P*>(dispatch.params.data());
   }
-  const Buffer& read(std::size_t i) const { return dispatch.reads.at(i); }
-  const Buffer& write(std::size_t i) const { return dispatch.writes.at(i); }
+  const Buffer& read(std::size_t i) const { return buffer_at(dispatch.reads, "read", i); }
+  const Buffer& write(std::size_t i) const { return buffer_at(dispatch.writes, "write", i); }
   // As HostCall's: a null pointer where `bit` isn't wanted.
   Argument write_if(std::uint32_t wanted, std::uint32_t bit) const {
     return (wanted & bit) != 0 ? Argument(write(output_index(wanted, bit))) : Argument();
@@ -99,6 +99,13 @@ struct Call {
   }
   // The kernel of the dispatch's own name with its params, reads and writes.
   void launch_same(Grid grid, Grid block, std::uint32_t shared_bytes = 0) const;
+
+ private:
+  const Buffer& buffer_at(const std::vector<Buffer>& buffers, const char* what, std::size_t i) const {
+    require(i < buffers.size(), dispatch.kernel, ": ", what, "(", i, ") was asked for, expected less than ",
+            buffers.size(), ", what the dispatch holds");
+    return buffers[i];
+  }
 };
 
 using Launcher = std::function<void(const Call&)>;
@@ -117,6 +124,14 @@ void run(const Call& call);
   MIXTAPE_GPU_LAUNCHER(prefix "f32", __VA_ARGS__);  \
   MIXTAPE_GPU_LAUNCHER(prefix "bf16", __VA_ARGS__); \
   MIXTAPE_GPU_LAUNCHER(prefix "f16", __VA_ARGS__)
+
+// Blocks of logits that keep a card busy; of rows, one for a block of threads: enough of them to fill it.
+inline constexpr DeviceCaps kCaps{.has_host_memory = false,
+                                  .wants_f32_logits = false,
+                                  .rounds_decoded_weights = true,
+                                  .logit_elements = std::int64_t{160} << 20,
+                                  .most_row_blocks = 512,
+                                  .least_block_rows = 8};
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 // `blocks` in x. Throws invalid_argument past 2^31 - 1.

@@ -1,6 +1,9 @@
 #include "mixtape/backend/gpu/modules.h"
 
+#include <algorithm>
 #include <map>
+
+#include "mixtape/core/error.h"
 
 namespace mixtape::gpu {
 namespace {
@@ -12,7 +15,28 @@ std::map<std::string, Module>& table() {
 
 }  // namespace
 
-bool is_for_hopper(const Module& module) { return std::string(module.name).ends_with("_cuda"); }
+bool runs_on(const Module& module, int capability) {
+  const bool is_exact = std::count(module.machine_code.begin(), module.machine_code.end(), capability) > 0;
+  return is_exact || (module.ptx > 0 && module.ptx <= capability);
+}
+
+std::string kernels_on(int capability) {
+  std::size_t in_machine_code = 0, absent = 0;
+  int ptx = 0;
+  for (const auto& [name, module] : table()) {
+    const bool is_exact = std::count(module.machine_code.begin(), module.machine_code.end(), capability) > 0;
+    if (is_exact) {
+      ++in_machine_code;
+    } else if (runs_on(module, capability)) {
+      ptx = module.ptx;
+    } else {
+      ++absent;
+    }
+  }
+  if (in_machine_code == table().size()) return "kernels in machine code";
+  const std::string others = absent == 0 ? "" : str(", without ", absent, " for other cards alone");
+  return str("kernels from PTX for ", ptx / 10, ".", ptx % 10, others);
+}
 
 bool register_module(const Module& module) {
   for (const char* kernel : module.kernels) table().emplace(kernel, module);

@@ -10,13 +10,19 @@ struct Module {
   const char* name;
   const unsigned char* begin;
   const unsigned char* end;
+  // What the fatbin holds. Machine code runs on cards of exactly that compute capability (90 is 9.0), PTX is
+  // compiled by the driver for any that is as new; 0 is none.
+  std::vector<int> machine_code;
+  int ptx;
   std::vector<const char*> kernels;
 };
 
 // Modules enter themselves here before main.
 bool register_module(const Module& module);
-// Of a <op>_cuda.cu: holds Hopper's machine code alone.
-bool is_for_hopper(const Module& module);
+bool runs_on(const Module& module, int capability);
+// For people, what a card is served with: "kernels in machine code", or "kernels from PTX for 7.5, without 12
+// for other cards alone".
+std::string kernels_on(int capability);
 // Null where no module has the kernel.
 const Module* find_module(const std::string& kernel);
 std::vector<std::string> module_kernels();

@@ -260,6 +260,7 @@ class SimBackend final : public Backend {
  public:
   std::string name() const override { return "sim"; }
   std::string description() const override { return "GPU kernels on the host, every access checked"; }
+  DeviceCaps caps() const override { return gpu::kCaps; }
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
     auto memory = std::make_shared<SimMemory>(bytes, meter_);
     if (zero) mark_written(memory->region, 0, bytes);
@@ -286,7 +287,7 @@ class SimBackend final : public Backend {
       gpu::run({d, queue, errors});
       queue.harvest();
     } catch (...) {
-      errors.report_exception(std::current_exception());
+      errors.report_caught(d.kernel);
     }
   }
   void synchronize() override { refuse_while_recording("wait"); }
@@ -321,8 +322,10 @@ class SimBackend final : public Backend {
   SimKernels kernels_;
 };
 
-[[maybe_unused]] const bool registered =
-    register_backend("sim", [](int) { return std::make_shared<SimBackend>(); });
+[[maybe_unused]] const bool registered = register_backend("sim", kNotAuto, [](int index) {
+  if (index > 0) fail(ErrorCode::not_supported, "sim: device ", index, " is not there, found 1");
+  return std::make_shared<SimBackend>();
+});
 
 }  // namespace
 }  // namespace mixtape::sim

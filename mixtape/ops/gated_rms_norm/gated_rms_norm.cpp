@@ -23,7 +23,7 @@ GatedRmsNormParams params_of(const CommandEncoder& encoder, const Buffer& x) {
   GatedRmsNormParams params{};
   params.norm.rows = x.shape().rows();
   params.norm.cols = x.shape().cols();
-  params.norm.row_block = rms_norm_row_block(params.norm.rows, encoder.device() == Device::cpu());
+  params.norm.row_block = encoder.device().caps().rows_per_block(params.norm.rows);
   return params;
 }
 

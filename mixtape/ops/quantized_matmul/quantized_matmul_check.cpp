@@ -22,9 +22,8 @@ std::vector<HostTensor> inputs_of(const QuantizedMatmulCase& c) {
           testing::random_tensor(c.scales, shape(groups), 4)};
 }
 
-// On GPUs a weight that meets a 16-bit x is rounded to its dtype.
 double weight_rounding(const Device& device, const QuantizedMatmulCase& c) {
-  return device == Device::cpu() || c.x == DType::f32 ? 0.0 : epsilon(c.x) / 2;
+  return device.caps().rounds_decoded_weights && c.x != DType::f32 ? epsilon(c.x) / 2 : 0.0;
 }
 
 namespace {

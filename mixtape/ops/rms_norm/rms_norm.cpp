@@ -22,7 +22,7 @@ RmsNormParams params_of(const CommandEncoder& encoder, const Buffer& x) {
   RmsNormParams params{};
   params.rows = x.shape().rows();
   params.cols = x.shape().cols();
-  params.row_block = rms_norm_row_block(params.rows, encoder.device() == Device::cpu());
+  params.row_block = encoder.device().caps().rows_per_block(params.rows);
   return params;
 }
 

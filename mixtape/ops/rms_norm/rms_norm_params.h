@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 namespace mixtape {
@@ -15,12 +14,5 @@ struct RmsNormParams {
   std::uint32_t accumulate_dx;
   std::uint32_t accumulate_dw;
 };
-
-// On the CPU at most 64 blocks, so that their sums stay small beside x, of at least 32 rows, so that they
-// pay. On a GPU a block of threads takes one: enough of them to fill the card.
-inline std::int64_t rms_norm_row_block(std::int64_t rows, bool is_cpu) {
-  const std::int64_t blocks = is_cpu ? 64 : 512;
-  return std::max<std::int64_t>(is_cpu ? 32 : 8, (rows + blocks - 1) / blocks);
-}
 
 }  // namespace mixtape
