@@ -1,5 +1,7 @@
 #include "mixtape/ops/layout/layout.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "mixtape/core/checked.h"
@@ -83,15 +85,19 @@ Shape permuted(const Shape& shape, const Axes& order) {
   return Shape(dims);
 }
 
-// Axes that stay neighbours become one, axes of size 1 go.
-PermuteParams merged_axes(const Shape& x, const Axes& order) {
-  std::vector<std::int64_t> strides(order.size(), 1);
-  for (std::size_t a = order.size() - 1; a > 0; --a) {
-    strides[a - 1] = strides[a] * x[static_cast<std::int64_t>(a)];
-  }
+std::vector<std::int64_t> strides_of(const Shape& shape) {
+  std::vector<std::int64_t> strides(static_cast<std::size_t>(shape.rank()), 1);
+  for (std::size_t a = strides.size() - 1; a > 0; --a)
+    strides[a - 1] = strides[a] * shape[static_cast<std::int64_t>(a)];
+  return strides;
+}
+
+// Reads axis a of y, of size dims[a], with strides[a]. Axes that stay neighbours become one, axes of size 1
+// go; what is left has an axis of stride 1.
+PermuteParams merged_axes(const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides) {
   PermuteParams p{};
-  for (const std::int64_t a : order) {
-    const std::int64_t size = x[a], stride = strides[static_cast<std::size_t>(a)];
+  for (std::size_t a = 0; a < dims.size(); ++a) {
+    const std::int64_t size = dims[a], stride = strides[a];
     if (size == 1) continue;
     if (p.rank > 0 && p.strides[p.rank - 1] == size * stride) {
       p.dims[p.rank - 1] *= size;
@@ -101,8 +107,29 @@ PermuteParams merged_axes(const Shape& x, const Axes& order) {
       p.strides[p.rank++] = stride;
     }
   }
-  if (p.rank == 0) p = {1, {1}, {1}};
+  if (p.rank == 0) return {1, {1}, {1}};
+  if (p.rank == 1 && p.strides[0] == 0) return {2, {1, p.dims[0]}, {1, 0}};  // one element everywhere
   return p;
+}
+
+PermuteParams permute_params(const Shape& x, const Axes& order) {
+  const std::vector<std::int64_t> all = strides_of(x);
+  std::vector<std::int64_t> dims, strides;
+  for (const std::int64_t a : order) {
+    dims.push_back(x[a]);
+    strides.push_back(all[static_cast<std::size_t>(a)]);
+  }
+  return merged_axes(dims, strides);
+}
+
+// An axis that repeats has stride 0.
+PermuteParams expand_params(const Shape& x, const Shape& y) {
+  std::vector<std::int64_t> strides = strides_of(x);
+  for (std::size_t a = 0; a < strides.size(); ++a) {
+    if (x[static_cast<std::int64_t>(a)] == 1) strides[a] = 0;
+  }
+  strides.insert(strides.begin(), static_cast<std::size_t>(y.rank() - x.rank()), 0);
+  return merged_axes(y.dims(), strides);
 }
 
 void encode_permute(CommandEncoder& encoder, const char* op, const Buffer& x, const Axes& order,
@@ -111,7 +138,7 @@ void encode_permute(CommandEncoder& encoder, const char* op, const Buffer& x, co
   check_is(op, y_name, y, x.dtype(), permuted(x.shape(), order));
   check_no_overlap(op, y_name, y, "its source", x);
   encoder.encode({.kernel = mover("permute", y, accumulate),
-                  .params = params_bytes(merged_axes(x.shape(), order)),
+                  .params = params_bytes(permute_params(x.shape(), order)),
                   .reads = {x},
                   .writes = {y}});
 }
@@ -127,8 +154,11 @@ Axes inverse(const Axes& order) {
 std::int64_t check_repeat(const char* op, const char* x_name, const Buffer& x, std::int64_t axis,
                           std::int64_t times) {
   check_any(op, x_name, x);
-  require(times >= 1, op, ": times is ", times, ", expected 1 or more");
-  return x.shape().axis(axis, op);
+  const std::int64_t a = x.shape().axis(axis, op);
+  const std::int64_t most = INT64_MAX / std::max<std::int64_t>(x.shape()[a], 1);
+  require(times >= 1 && times <= most, op, ": times is ", times, ", expected 1 to ", most, " for axis ", a,
+          " of ", x_name, " ", x);
+  return a;
 }
 
 Shape repeated(const char* op, const Shape& x, std::int64_t axis, std::int64_t times) {
@@ -171,6 +201,19 @@ void concat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t st
   encode_runs(encoder, dy, dx, part_runs(dx, dy, a, start, false), accumulate);
 }
 
+void expand_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& y) {
+  check_any("expand", "x", x);
+  check_any("expand", "y", y);
+  check_not_empty("expand", "y", y);
+  require(y.dtype() == x.dtype() && broadcast_shape("expand", x.shape(), y.shape()) == y.shape(),
+          "expand: x is ", x, ", expected sizes of 1 or those of y ", y);
+  check_no_overlap("expand", "y", y, "x", x);
+  encoder.encode({.kernel = mover("permute", y, Accumulate::no),
+                  .params = params_bytes(expand_params(x.shape(), y.shape())),
+                  .reads = {x},
+                  .writes = {y}});
+}
+
 // Copy t of all entries at once, for each t.
 void repeat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t times,
                     const Buffer& y) {
@@ -198,6 +241,19 @@ void repeat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t ti
                   .params = params_bytes(params),
                   .reads = {dy},
                   .writes = {dx}});
+}
+
+Shape broadcast_shape(const char* op, const Shape& a, const Shape& b) {
+  std::vector<std::int64_t> dims = a.rank() >= b.rank() ? a.dims() : b.dims();
+  const Shape& shorter = a.rank() >= b.rank() ? b : a;
+  for (std::int64_t i = 1; i <= shorter.rank(); ++i) {
+    std::int64_t& size = dims[dims.size() - static_cast<std::size_t>(i)];
+    const std::int64_t other = shorter[shorter.rank() - i];
+    require(size == other || size == 1 || other == 1, op, ": shapes ", a, " and ", b,
+            " don't broadcast, expected axis ", -i, " equal or 1");
+    if (size == 1) size = other;
+  }
+  return Shape(dims);
 }
 
 Var permute(const Var& x, const Axes& axes) {
@@ -272,6 +328,19 @@ Var reshape(const Var& x, const Shape& shape) {
   return tape.record("reshape", {x}, x.value().reshape(shape), [](Backward& b) { b.pass(0, b.dy()); });
 }
 
+Var reshape(const Var& x, std::initializer_list<std::int64_t> sizes) {
+  common_tape("reshape", {x});
+  std::vector<std::int64_t> dims = sizes;
+  const auto open = std::find(dims.begin(), dims.end(), -1);
+  if (open == dims.end()) return reshape(x, Shape(dims));
+  *open = 1;
+  const std::int64_t known = Shape(dims).numel(), all = x.value().numel();  // a second -1 is refused here
+  require(known > 0 && all % known == 0, "reshape: ", x.value(), " has ", all,
+          " elements, expected a multiple of ", known, " for the sizes beside -1");
+  *open = all / known;
+  return reshape(x, Shape(dims));
+}
+
 Var repeat(const Var& x, std::int64_t axis, std::int64_t times) {
   Tape& tape = common_tape("repeat", {x});
   const std::int64_t a = check_repeat("repeat", "x", x.value(), axis, times);
@@ -283,6 +352,31 @@ Var repeat(const Var& x, std::int64_t axis, std::int64_t times) {
     const auto [dx, accumulate] = b.grad(0);
     repeat_backward(b.encoder(), a, times, b.dy(), dx, accumulate);
   });
+}
+
+ReductionRows reduction_rows(const char* op, Var x, const ReducedAxes& over, bool keepdims) {
+  common_tape(op, {x});
+  check_any(op, "x", x.value());
+  require(!over.axes().empty(), op, ": got no axes, expected 1 or more");
+  std::vector<bool> is_reduced(static_cast<std::size_t>(x.shape().rank()), false);
+  for (const std::int64_t axis : over.axes()) {
+    const std::int64_t a = x.shape().axis(axis, op);
+    require(!is_reduced[static_cast<std::size_t>(a)], op, ": axis ", a, " is named twice");
+    is_reduced[static_cast<std::size_t>(a)] = true;
+  }
+  Axes order, last;
+  std::vector<std::int64_t> left;
+  std::int64_t positions = 1, elements = 1;
+  for (std::int64_t a = 0; a < x.shape().rank(); ++a) {
+    const bool goes = is_reduced[static_cast<std::size_t>(a)];
+    (goes ? elements : positions) *= x.shape()[a];
+    (goes ? last : order).push_back(a);
+    if (!goes || keepdims) left.push_back(goes ? 1 : x.shape()[a]);
+  }
+  order.insert(order.end(), last.begin(), last.end());
+  if (left.empty()) left.push_back(1);
+  if (!std::is_sorted(order.begin(), order.end())) x = permute(x, order);
+  return {reshape(x, Shape{positions, elements}), Shape(left)};
 }
 
 }  // namespace mixtape

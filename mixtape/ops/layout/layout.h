@@ -4,6 +4,8 @@
 //   slice      y = x[..., start:stop, ...]                           dx is dy in that part, 0 elsewhere
 //   concat     y = x0, x1, ... one after the other along an axis     each dx is its part of dy
 //   reshape    a view                                                dx is a view of dy
+//   expand     y = x broadcast as NumPy does: axes of size 1 and axes that x lacks in front repeat
+//              (on the tape, with its gradient, a sum: reduce/axes.h)
 //   repeat     every entry of an axis `times` times in a row         dx sums over the copies
 // Shapes: rank 1 to 8; axes count from the end where negative. A slice of the first axis is a view; all else
 //   copies. Any dtype forward; gradients f32, bf16, f16.
@@ -15,6 +17,7 @@
 //   disagree, or an empty dimension.
 #pragma once
 
+#include <initializer_list>
 #include <vector>
 
 #include "mixtape/autograd/tape.h"
@@ -42,16 +45,43 @@ void concat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis,
 void concat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t start, const Buffer& dy,
                      const Buffer& dx, Accumulate accumulate = Accumulate::no);
 
+void expand_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& y);
+
 void repeat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t times,
                     const Buffer& y);
 void repeat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t times, const Buffer& dy,
                      const Buffer& dx, Accumulate accumulate = Accumulate::no);
+
+// What shapes a and b are broadcast to, as NumPy's: aligned at their ends, sizes equal or one of them 1.
+// Throws invalid_argument naming `op`.
+Shape broadcast_shape(const char* op, const Shape& a, const Shape& b);
 
 Var permute(const Var& x, const Axes& axes);
 Var transpose(const Var& x);
 Var slice(const Var& x, std::int64_t axis, std::int64_t start, std::int64_t stop);
 Var concat(const std::vector<Var>& parts, std::int64_t axis);
 Var reshape(const Var& x, const Shape& shape);
+// One of the sizes may be -1: what the others leave.
+Var reshape(const Var& x, std::initializer_list<std::int64_t> sizes);
 Var repeat(const Var& x, std::int64_t axis, std::int64_t times);
+
+// What a reduction goes over: one axis, or several: sum(x, -1), sum(x, {0, 2}).
+class ReducedAxes {
+ public:
+  ReducedAxes(std::int64_t axis) : axes_{axis} {}                         // NOLINT: sum(x, -1)
+  ReducedAxes(std::initializer_list<std::int64_t> axes) : axes_(axes) {}  // NOLINT: sum(x, {0, 2})
+  ReducedAxes(Axes axes) : axes_(std::move(axes)) {}                      // NOLINT
+  const Axes& axes() const { return axes_; }
+
+ private:
+  Axes axes_;
+};
+
+// x with the reduced axes last, as one row for each position on the others; copies where they weren't last.
+struct ReductionRows {
+  Var rows;     // [positions, elements]
+  Shape shape;  // of the reduction's result: with sizes of 1 if dimensions are kept; [1] where none is left
+};
+ReductionRows reduction_rows(const char* op, Var x, const ReducedAxes& over, bool keepdims);
 
 }  // namespace mixtape

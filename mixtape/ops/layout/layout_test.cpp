@@ -85,6 +85,38 @@ TEST(Layout, ReshapeAndFirstAxisSliceAreViews) {
   EXPECT_FALSE(overlap(x.grad(), dy));
 }
 
+TEST(Layout, ReshapeFindsTheSizeThatIsLeft) {
+  Tape tape(Device::cpu());
+  const auto code = ErrorCode::invalid_argument;
+  const Var x = tape.constant(tape.device().alloc(DType::f32, {2, 3, 4}));
+  EXPECT_EQ(reshape(x, {-1}).shape(), (Shape{24}));
+  EXPECT_EQ(reshape(x, {6, -1}).shape(), (Shape{6, 4}));
+  EXPECT_EQ(reshape(x, {2, -1, 2, 1}).shape(), (Shape{2, 6, 2, 1}));
+  EXPECT_EQ(reshape(slice(x, 1, 0, 0), {2, -1}).shape(), (Shape{2, 0}));
+  MIXTAPE_EXPECT_ERROR(
+      reshape(x, {-1, 5}), code,
+      "reshape: f32[2,3,4] has 24 elements, expected a multiple of 5 for the sizes beside -1");
+  MIXTAPE_EXPECT_ERROR(reshape(x, {0, -1}), code, "expected a multiple of 0");
+  MIXTAPE_EXPECT_ERROR(reshape(x, {-1, -1}), code, "dimension is -1");
+  MIXTAPE_EXPECT_ERROR(reshape(x, {-2, 12}), code, "dimension is -2");
+}
+
+TEST(Layout, RepeatRefusesSizesThatOverflow) {
+  Tape tape(Device::cpu());
+  const Var x = tape.constant(tape.device().alloc(DType::f32, {4, 8}));
+  for (const std::int64_t times : {(std::int64_t{1} << 62) + 1, std::int64_t{1} << 62, INT64_MAX}) {
+    MIXTAPE_EXPECT_ERROR(repeat(x, 0, times), ErrorCode::invalid_argument, str("repeat: times is ", times));
+  }
+}
+
+TEST(Layout, BroadcastShapes) {
+  EXPECT_EQ(broadcast_shape("f", {3, 1}, {2, 1, 5}), (Shape{2, 3, 5}));
+  EXPECT_EQ(broadcast_shape("f", {1}, {4}), (Shape{4}));
+  EXPECT_EQ(broadcast_shape("f", {1, 4}, {0, 1}), (Shape{0, 4}));
+  MIXTAPE_EXPECT_ERROR(broadcast_shape("f", {2, 3}, {2}), ErrorCode::invalid_argument,
+                       "f: shapes [2,3] and [2] don't broadcast, expected axis -1 equal or 1");
+}
+
 TEST(Layout, EveryDtypeMoves) {
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::i32, DType::u32, DType::u16, DType::u8}) {

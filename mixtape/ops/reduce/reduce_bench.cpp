@@ -1,3 +1,4 @@
+#include "mixtape/ops/reduce/axes.h"
 #include "mixtape/ops/reduce/reduce.h"
 #include "mixtape/testing/op_bench.h"
 
@@ -28,6 +29,22 @@ void whole_forward(benchmark::State& state, DType dtype, std::int64_t n) {
   bench.run([&](CommandEncoder& encoder) { reduce_forward(encoder, Reduction::mean, x, y); }, x.bytes());
 }
 
+void over_axis(benchmark::State& state, DType dtype, const Shape& shape, std::int64_t axis) {
+  const OpBench bench(state);
+  Tape tape(bench.device());
+  const Var x = tape.constant(bench.random(dtype, shape));
+  bench.run([&](CommandEncoder&) { sum(x, axis); }, x.value().bytes());
+}
+
+void expand_column(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t cols) {
+  const OpBench bench(state);
+  const Buffer x = bench.random(dtype, {rows, 1}), y = bench.output(dtype, {rows, cols});
+  bench.run([&](CommandEncoder& encoder) { expand_forward(encoder, x, y); }, y.bytes());
+}
+
+OP_BENCH(over_axis, f32_8192x2048_first, DType::f32, {8192, 2048}, 0);
+OP_BENCH(over_axis, f32_64x256x1024_middle, DType::f32, {64, 256, 1024}, 1);
+OP_BENCH(expand_column, f32_8192x2048, DType::f32, 8192, 2048);
 OP_BENCH(rows_forward, f32_128x1024, DType::f32, 128, 1024);
 OP_BENCH(rows_forward, f32_512x1024, DType::f32, 512, 1024);
 OP_BENCH(rows_forward, f32_8192x2048, DType::f32, 8192, 2048);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mixtape/ops/reduce/axes_check.h"
 #include "mixtape/ops/reduce/reduce.h"
 #include "mixtape/ops/reduce/reduce_oracle.h"
 #include "mixtape/testing/check_registry.h"
@@ -79,7 +80,7 @@ std::vector<OpCheck> row_mean_checks(const Device&, DType dtype) {
 }
 
 std::vector<OpCheck> sum_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = sum_over_axes_checks(dtype);
   for (const std::int64_t n : kCounts) {
     checks.push_back(sum_check("sum", dtype, {n}, n, 1.0));
     checks.back().op = [](const std::vector<Var>& v) { return sum(v[0]); };
@@ -88,7 +89,7 @@ std::vector<OpCheck> sum_checks(const Device&, DType dtype) {
 }
 
 std::vector<OpCheck> mean_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = mean_over_axes_checks(dtype);
   for (const std::int64_t n : kCounts) {
     checks.push_back(sum_check("mean", dtype, {n}, n, static_cast<double>(n)));
     checks.back().op = [](const std::vector<Var>& v) { return mean(v[0]); };
