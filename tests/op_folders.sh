@@ -6,12 +6,13 @@ cd "$1/mixtape/ops"
 failed=0
 for folder in */; do
   op=${folder%/}
-  for piece in .h .cpp _cpu.cpp _oracle.h _check.cpp _test.cpp _bench.cpp; do
+  for piece in .h .cpp _oracle.h _check.cpp _test.cpp _bench.cpp; do
     if [ ! -f "$op/$op$piece" ]; then
       echo "mixtape/ops/$op lacks $op$piece"
       failed=1
     fi
   done
+  compgen -G "$op/*_cpu.cpp" >/dev/null || { echo "mixtape/ops/$op lacks host kernels, *_cpu.cpp"; failed=1; }
   if [ "$(grep -Ec "^mixtape_op\($op[ )]" ops.cmake)" != 1 ]; then
     echo "ops.cmake names $op $(grep -Ec "^mixtape_op\($op[ )]" ops.cmake) times, expected once"
     failed=1

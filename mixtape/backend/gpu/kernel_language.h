@@ -29,7 +29,7 @@
 //   reciprocal_f32(v)       1/v within one unit, for 2^-100 < |v| < 2^100
 //   exp_fast(v)             e^v within 2 units + |v| * 2^-24, 0 where that is below 2^-126
 //   max_f32(a, b)           a NaN is passed over
-//   exp_f32 log_f32 sqrt_f32 tanh_f32 fma_f32 max_nan abs_f32 floor_f32 rint_f32 bits_of float_of
+//   exp_f32 log_f32 sqrt_f32 tanh_f32 pow_f32 fma_f32 max_nan abs_f32 floor_f32 rint_f32 bits_of float_of
 // Products and sums are never contracted by the compiler: fma_f32 where one is meant.
 #pragma once
 

@@ -143,6 +143,7 @@ MIXTAPE_DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
 MIXTAPE_DEVICE float log_f32(float v) { return logf(v); }
 MIXTAPE_DEVICE float sqrt_f32(float v) { return sqrtf(v); }
 MIXTAPE_DEVICE float tanh_f32(float v) { return tanhf(v); }
+MIXTAPE_DEVICE float pow_f32(float a, float b) { return powf(a, b); }
 MIXTAPE_DEVICE float fma_f32(float a, float b, float c) { return fmaf(a, b, c); }
 MIXTAPE_DEVICE float abs_f32(float v) { return fabsf(v); }
 MIXTAPE_DEVICE float floor_f32(float v) { return floorf(v); }

@@ -91,6 +91,7 @@ float max_f32(float a, float b);
 float log_f32(float v);
 float sqrt_f32(float v);
 float tanh_f32(float v);
+float pow_f32(float a, float b);
 float fma_f32(float a, float b, float c);
 float abs_f32(float v);
 float floor_f32(float v);

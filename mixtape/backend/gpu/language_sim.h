@@ -114,6 +114,7 @@ inline float max_f32(float a, float b) { return std::fmax(a, b); }
 inline float log_f32(float v) { return std::log(v); }
 inline float sqrt_f32(float v) { return std::sqrt(v); }
 inline float tanh_f32(float v) { return std::tanh(v); }
+inline float pow_f32(float a, float b) { return std::pow(a, b); }
 inline float fma_f32(float a, float b, float c) { return std::fma(a, b, c); }
 inline float abs_f32(float v) { return std::fabs(v); }
 inline float floor_f32(float v) { return std::floor(v); }

@@ -18,6 +18,22 @@ struct div_op {
   MIXTAPE_DEVICE void operator()(const float (&in)[2], float (&y)[1]) const { y[0] = in[0] / in[1]; }
 };
 
+MIXTAPE_DEVICE bool a_is_maximum(float a, float b) { return a >= b || a != a; }
+MIXTAPE_DEVICE bool a_is_minimum(float a, float b) { return a <= b || a != a; }
+struct maximum_op {
+  MIXTAPE_DEVICE void operator()(const float (&in)[2], float (&y)[1]) const {
+    y[0] = a_is_maximum(in[0], in[1]) ? in[0] : in[1];
+  }
+};
+struct minimum_op {
+  MIXTAPE_DEVICE void operator()(const float (&in)[2], float (&y)[1]) const {
+    y[0] = a_is_minimum(in[0], in[1]) ? in[0] : in[1];
+  }
+};
+struct pow_op {
+  MIXTAPE_DEVICE void operator()(const float (&in)[2], float (&y)[1]) const { y[0] = pow_f32(in[0], in[1]); }
+};
+
 #define FORWARD(OP, T)                                                                                       \
   MIXTAPE_KERNEL(OP##_forward_##T, 256, BinaryParams p, Global<const T> a, Global<const T> b, Global<T> y) { \
     stream(Streams<T, 2, 1>{{a, b}, {y}, {true}, {false}}, p.count, OP##_op(),                               \
@@ -45,6 +61,37 @@ struct div_backward_b_op {
     return -((dy / self) * (other / self));
   }
 };
+struct maximum_backward_a_op {
+  static MIXTAPE_DEVICE float gradient(float dy, float self, float other) {
+    return a_is_maximum(self, other) ? dy : 0.0f;
+  }
+};
+struct maximum_backward_b_op {
+  static MIXTAPE_DEVICE float gradient(float dy, float self, float other) {
+    return a_is_maximum(other, self) ? 0.0f : dy;
+  }
+};
+struct minimum_backward_a_op {
+  static MIXTAPE_DEVICE float gradient(float dy, float self, float other) {
+    return a_is_minimum(self, other) ? dy : 0.0f;
+  }
+};
+struct minimum_backward_b_op {
+  static MIXTAPE_DEVICE float gradient(float dy, float self, float other) {
+    return a_is_minimum(other, self) ? 0.0f : dy;
+  }
+};
+struct pow_backward_a_op {
+  static MIXTAPE_DEVICE float gradient(float dy, float self, float other) {
+    return other == 0.0f ? 0.0f : dy * (other * pow_f32(self, other - 1.0f));
+  }
+};
+// dy a^b ln a, 0 where a is 0 and b isn't negative.
+struct pow_backward_b_op {
+  static MIXTAPE_DEVICE float gradient(float dy, float self, float other) {
+    return other == 0.0f && self >= 0.0f ? 0.0f : dy * (pow_f32(other, self) * log_f32(other));
+  }
+};
 
 template <class Op>
 struct BinaryBackward {
@@ -59,11 +106,8 @@ struct BinaryBackward {
     stream(Streams<T, 3, 1>{{dy, self, other}, {dx}, {true}, {p.accumulate != 0}}, p.cols,        \
            BinaryBackward<OP##_op>(), Periods<3>{{p.cols, p.cols, p.other_count}, p.cols});       \
   }
-#define BACKWARDS(T)          \
-  BACKWARD(mul_backward, T)   \
-  BACKWARD(div_backward_a, T) \
-  BACKWARD(div_backward_b, T)
-MIXTAPE_VALUE_KERNELS(BACKWARDS)
+#define BACKWARDS(OP) BACKWARD(OP, f32) BACKWARD(OP, bf16) BACKWARD(OP, f16)
+MIXTAPE_BINARY_BACKWARDS(BACKWARDS)
 
 // The sums over a block of rows of N columns per thread; threads_y rows side by side, added up in order.
 template <class Op, class T, int N>
@@ -103,17 +147,14 @@ MIXTAPE_DEVICE void backward_sum(const BackwardSumParams& p, Global<const T> dy,
 #define SUM(OP, T)                          \
   SUM_KERNEL(OP, T, _packs, 16 / sizeof(T)) \
   SUM_KERNEL(OP, T, _ones, 1)
-#define SUMS(T)                                                                                \
-  SUM(add_backward, T)                                                                         \
-  SUM(sub_backward, T)                                                                         \
-  SUM(mul_backward, T)                                                                         \
-  SUM(div_backward_a, T)                                                                       \
-  SUM(div_backward_b, T)                                                                       \
+#define SUMS(OP) SUM(OP, f32) SUM(OP, bf16) SUM(OP, f16)
+MIXTAPE_BINARY_BACKWARD_SUMS(SUMS)
+#define ADD(T)                                                                                 \
   MIXTAPE_KERNEL(binary_backward_add_##T, 256, PartialsParams p, Global<const float> partials, \
                  Global<T> dx) {                                                               \
     MIXTAPE_SHARED(float, scratch, 32 * kPartialCols);                                         \
     add_partials<T>(p, partials, dx, scratch);                                                 \
   }
-MIXTAPE_VALUE_KERNELS(SUMS)
+MIXTAPE_VALUE_KERNELS(ADD)
 
 }  // namespace mixtape

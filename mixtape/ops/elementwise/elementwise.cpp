@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "mixtape/ops/layout/layout.h"
+#include "mixtape/ops/reduce/axes.h"
 #include "mixtape/runtime/checks.h"
 
 namespace mixtape {
@@ -13,45 +15,80 @@ constexpr const char* kUnaryNames[] = {MIXTAPE_UNARY_OPS(MIXTAPE_NAME)};
 constexpr const char* kBinaryNames[] = {MIXTAPE_BINARY_OPS(MIXTAPE_NAME)};
 #undef MIXTAPE_NAME
 
-bool is_suffix(const Shape& part, const Shape& whole) {
-  return part.rank() <= whole.rank() &&
-         std::equal(part.dims().rbegin(), part.dims().rend(), whole.dims().rbegin());
+// Whether `part` repeats over leading dimensions of `whole`: its sizes, but for ones in front, are the last.
+bool repeats(const Shape& part, const Shape& whole) {
+  const auto is_not_one = [](std::int64_t size) { return size != 1; };
+  const auto first = std::find_if(part.dims().begin(), part.dims().end(), is_not_one);
+  const auto n = part.dims().end() - first;
+  return part.rank() <= whole.rank() && std::equal(first, part.dims().end(), whole.dims().end() - n);
 }
 
-void check_binary(const char* op, const Buffer& a, const Buffer& b) {
+void check_operands(const char* op, const Buffer& a, const Buffer& b) {
   check_values(op, "a", a);
   check_values(op, "b", b);
   require(a.dtype() == b.dtype(), op, ": b is ", b, ", expected ", a.dtype(), " like a");
-  require(is_suffix(a.shape(), b.shape()) || is_suffix(b.shape(), a.shape()), op, ": a is ", a, ", b is ", b,
-          ", expected equal shapes, or one the end of the other");
 }
 
-// dx is dy's shape or a suffix of it; so is the other operand, but one of the two is dy's.
-void encode_backward(CommandEncoder& encoder, const std::string& op, const Buffer& self, const Buffer& other,
-                     const Buffer& dy, const Buffer& dx, Accumulate accumulate) {
-  const char* what = op.c_str();
-  check_values(what, "dy", dy);
-  check_not_empty(what, "dy", dy);
-  check_values(what, "dx", dx);
-  require(dx.dtype() == dy.dtype() && is_suffix(dx.shape(), dy.shape()), what, ": dx is ", dx, ", expected ",
-          dy, " like dy, or the end of that shape");
-  check_values(what, "an operand", self);
-  check_values(what, "an operand", other);
-  const bool is_summed = dx.shape() != dy.shape();
-  for (const Buffer& read : {dy, self, other}) {
-    if (is_summed) check_no_overlap(what, "dx", dx, "an input", read);
+// Gradients of repeated operands are summed within the kernels of these.
+bool has_sums(Binary op) { return op <= Binary::div; }
+
+// The kernel that computes the gradient of a, or of b.
+std::string backward_kernel(Binary op, bool is_a) {
+  if (op == Binary::add || (op == Binary::sub && is_a)) return "add_backward";
+  if (op == Binary::sub) return "sub_backward";
+  if (op == Binary::mul) return "mul_backward";
+  return str(name(op), is_a ? "_backward_a" : "_backward_b");
+}
+
+// One operand's gradient: dx like `self`, that operand. Either may be null where the formula lacks it.
+struct Gradient {
+  const Buffer &self, &other, &dy, &dx;
+  bool is_a;
+};
+
+void check_gradient(const char* what, Binary op, const Gradient& g, bool is_summed) {
+  const char* names[] = {g.is_a ? "a" : "b", g.is_a ? "b" : "a", g.is_a ? "da" : "db"};
+  const bool needs_other = op != Binary::add && op != Binary::sub;
+  const bool needs_self = needs_other && op != Binary::mul && !(op == Binary::div && g.is_a);
+  check_values(what, "dy", g.dy);
+  check_not_empty(what, "dy", g.dy);
+  check_values(what, names[2], g.dx);
+  require(g.dx.dtype() == g.dy.dtype() && repeats(g.dx.shape(), g.dy.shape()), what, ": ", names[2], " is ",
+          g.dx, ", expected ", g.dy, " like dy, or the end of that shape");
+  require(!is_summed || has_sums(op), what, ": ", names[2], " is ", g.dx, ", expected the shape of dy ",
+          g.dy);
+  if (g.self || needs_self) check_like(what, names[0], g.self, names[2], g.dx);
+  if (!g.other && !needs_other) return;
+  check_values(what, names[1], g.other);
+  const bool fits = is_summed ? g.other.numel() == g.dy.numel() : repeats(g.other.shape(), g.dy.shape());
+  require(g.other.dtype() == g.dy.dtype() && fits, what, ": ", names[1], " is ", g.other, " with ", names[2],
+          " ", g.dx, ", expected the shape of dy ", g.dy, is_summed ? "" : " or the end of it");
+}
+
+void encode_gradient(CommandEncoder& encoder, Binary op, const Gradient& g, Accumulate accumulate) {
+  const std::string what = str(name(op), g.is_a ? "_backward_a" : "_backward_b");
+  const bool is_summed = g.dx && g.dy && g.dx.numel() != g.dy.numel();
+  check_gradient(what.c_str(), op, g, is_summed);
+  const std::string kernel = backward_kernel(op, g.is_a);
+  if (!is_summed && op <= Binary::sub) {
+    for (const Buffer& unread : {g.self, g.other}) {
+      if (unread) check_device(what.c_str(), "an operand", unread, encoder.device());
+      if (unread && overlap(unread, g.dx)) check_like(what.c_str(), "dx", g.dx, "an operand", unread);
+    }
+    const float sign = kernel == "sub_backward" ? -1.0f : 1.0f;
+    return unary_backward(encoder, Unary::scale, g.dy, g.dy, g.dx.reshape(g.dy.shape()), accumulate, sign);
   }
-  require(is_summed ? other.shape() == dy.shape() : is_suffix(other.shape(), dy.shape()), what, ": other is ",
-          other, " with dx ", dx, ", expected the shape of dy ", dy);
-  require(other.dtype() == dy.dtype() && self.dtype() == dy.dtype(), what, ": operands are ", self, " and ",
-          other, ", expected ", dy.dtype(), " like dy");
-  const std::int64_t cols = dx.numel();
-  const BinaryBackwardParams params{dy.numel() / cols, cols, other.numel(),
+  const Buffer &self = g.self ? g.self : g.dy, &other = g.other ? g.other : g.dy;
+  for (const Buffer& read : {g.dy, self, other}) {
+    if (is_summed) check_no_overlap(what.c_str(), "the gradient", g.dx, "an input", read);
+  }
+  const std::int64_t cols = g.dx.numel();
+  const BinaryBackwardParams params{g.dy.numel() / cols, cols, other.numel(),
                                     static_cast<std::uint32_t>(accumulate)};
-  encoder.encode({.kernel = str(op, is_summed ? "_sum_" : "_", dy.dtype()),
+  encoder.encode({.kernel = str(kernel, is_summed ? "_sum_" : "_", g.dy.dtype()),
                   .params = params_bytes(params),
-                  .reads = {dy, self, other},
-                  .writes = {dx}});
+                  .reads = {g.dy, self, other},
+                  .writes = {g.dx}});
 }
 
 Var unary(Unary op, const Var& x, float factor, const char* label) {
@@ -60,7 +97,8 @@ Var unary(Unary op, const Var& x, float factor, const char* label) {
   if (x.value().numel() == 0) return tape.record_empty(label, {x}, x.dtype(), x.shape());
   const Buffer y = tape.alloc(x.dtype(), x.shape());
   unary_forward(tape.encoder(), op, x.value(), y, factor);
-  const Buffer saved = op == Unary::scale ? Buffer() : saves_output(op) ? y : x.value();
+  const bool saves_nothing = op == Unary::scale || op == Unary::shift || op == Unary::divide;
+  const Buffer saved = saves_nothing ? Buffer() : saves_output(op) ? y : x.value();
   return tape.record(label, {x}, y, [op, saved, factor](Backward& b) {
     const auto [dx, accumulate] = b.grad(0);
     unary_backward(b.encoder(), op, saved ? saved : b.dy(), b.dy(), dx, accumulate, factor);
@@ -68,26 +106,73 @@ Var unary(Unary op, const Var& x, float factor, const char* label) {
 }
 Var unary(Unary op, const Var& x) { return unary(op, x, 1.0f, name(op)); }
 
-Var binary(Binary op, const Var& a, const Var& b, BackwardFn rule) {
-  Tape& tape = common_tape(name(op), {a, b});
-  check_binary(name(op), a.value(), b.value());
-  const Shape& shape = a.shape().rank() >= b.shape().rank() ? a.shape() : b.shape();
+// Operands as the kernels take them: one has y's elements, the other one as well or repeats over leading
+// dimensions. Whatever else is broadcast is expanded.
+struct Operands {
+  Var a, b;
+  Shape y;
+};
+
+Operands operands(Binary op, const Var& a, const Var& b) {
+  Operands o{a, b, broadcast_shape(name(op), a.shape(), b.shape())};
+  if (o.y.numel() == 0) return o;
+  for (Var* v : {&o.a, &o.b}) {
+    const bool is_whole = v->value().numel() == o.y.numel();
+    if (!repeats(v->shape(), o.y) || (!is_whole && !has_sums(op) && v->requires_grad())) *v = expand(*v, o.y);
+  }
+  return o;
+}
+
+// What the gradients of a and of b read beside dy; each operand is kept only if one that is wanted reads it.
+struct Kept {
+  Buffer a, b;
+};
+
+Kept kept(Binary op, const Var& a, const Var& b) {
+  if (op <= Binary::sub) return {};
+  const bool wants_a = a.requires_grad(), wants_b = b.requires_grad(), is_mul = op == Binary::mul;
+  const bool a_is_read = wants_b || (wants_a && !is_mul && op != Binary::div);
+  const bool b_is_read = wants_a || (wants_b && !is_mul);
+  return {a_is_read ? a.value() : Buffer(), b_is_read ? b.value() : Buffer()};
+}
+
+// dy itself where it is the gradient of a sum's term.
+void operand_backward(Backward& back, Binary op, std::size_t input, const Kept& kept, std::int64_t count) {
+  if (!back.wants(input)) return;
+  const bool is_term = op == Binary::add || (op == Binary::sub && input == 0);
+  if (is_term && count == back.dy().numel()) return back.pass(input, back.dy());
+  const auto [dx, accumulate] = back.grad(input);
+  if (input == 0) {
+    binary_backward_a(back.encoder(), op, op == Binary::mul || op == Binary::div ? Buffer() : kept.a, kept.b,
+                      back.dy(), dx, accumulate);
+  } else {
+    binary_backward_b(back.encoder(), op, kept.a, op == Binary::mul ? Buffer() : kept.b, back.dy(), dx,
+                      accumulate);
+  }
+}
+
+Var binary(Binary op, const Var& left, const Var& right) {
+  Tape& tape = common_tape(name(op), {left, right});
+  check_operands(name(op), left.value(), right.value());
+  const auto [a, b, shape] = operands(op, left, right);
   if (shape.numel() == 0) return tape.record_empty(name(op), {a, b}, a.dtype(), shape);
   const Buffer y = tape.alloc(a.dtype(), shape);
   binary_forward(tape.encoder(), op, a.value(), b.value(), y);
-  return tape.record(name(op), {a, b}, y, std::move(rule));
+  return tape.record(
+      name(op), {a, b}, y,
+      [op, kept = kept(op, a, b), na = a.value().numel(), nb = b.value().numel()](Backward& back) {
+        operand_backward(back, op, 0, kept, na);
+        operand_backward(back, op, 1, kept, nb);
+      });
 }
 
-// The gradient of a term of a sum: dy itself where nothing was broadcast.
-void term_backward(Backward& b, std::size_t input, const Shape& shape, bool negate) {
-  if (!b.wants(input)) return;
-  if (!negate && shape == b.dy().shape()) return b.pass(input, b.dy());
-  const auto [dx, accumulate] = b.grad(input);
-  if (shape == b.dy().shape()) {
-    unary_backward(b.encoder(), Unary::scale, b.dy(), b.dy(), dx, accumulate, -1.0f);
-  } else {
-    sum_leading(b.encoder(), b.dy(), dx, negate, accumulate);
-  }
+// A constant of one element, of x's dtype.
+Var constant_like(const char* op, const Var& x, double value) {
+  Tape& tape = common_tape(op, {x});
+  check_values(op, "x", x.value());
+  const Buffer one = tape.alloc(x.dtype(), {1});
+  tape.encoder().fill(one, static_cast<float>(value));
+  return tape.constant(one);
 }
 
 }  // namespace
@@ -97,7 +182,7 @@ const char* name(Binary op) { return kBinaryNames[static_cast<std::size_t>(op)];
 
 bool saves_output(Unary op) {
   return op == Unary::exp || op == Unary::sqrt || op == Unary::rsqrt || op == Unary::sigmoid ||
-         op == Unary::tanh || op == Unary::softcap;
+         op == Unary::tanh || op == Unary::softcap || op == Unary::relu;
 }
 
 void unary_forward(CommandEncoder& encoder, Unary op, const Buffer& x, const Buffer& y, float factor) {
@@ -128,36 +213,28 @@ void unary_backward(CommandEncoder& encoder, Unary op, const Buffer& saved, cons
 }
 
 void binary_forward(CommandEncoder& encoder, Binary op, const Buffer& a, const Buffer& b, const Buffer& y) {
-  check_binary(name(op), a, b);
-  const bool a_is_larger = a.shape().rank() >= b.shape().rank();
-  check_not_empty(name(op), a_is_larger ? "a" : "b", a_is_larger ? a : b);
-  check_like(name(op), "y", y, a_is_larger ? "a" : "b", a_is_larger ? a : b);
+  check_operands(name(op), a, b);
+  const Shape shape = broadcast_shape(name(op), a.shape(), b.shape());
+  const bool a_is_whole = a.numel() == shape.numel();
+  require(
+      (a_is_whole || b.numel() == shape.numel()) && repeats(a.shape(), shape) && repeats(b.shape(), shape),
+      name(op), ": a is ", a, ", b is ", b, ", expected equal shapes, or one the end of the other");
+  check_not_empty(name(op), a_is_whole ? "a" : "b", a_is_whole ? a : b);
+  check_is(name(op), "y", y, a.dtype(), shape);
   encoder.encode({.kernel = str(name(op), "_forward_", a.dtype()),
                   .params = params_bytes(BinaryParams{y.numel(), a.numel(), b.numel()}),
                   .reads = {a, b},
                   .writes = {y}});
 }
 
-void mul_backward(CommandEncoder& encoder, const Buffer& other, const Buffer& dy, const Buffer& dx,
-                  Accumulate accumulate) {
-  encode_backward(encoder, "mul_backward", dy, other, dy, dx, accumulate);
+void binary_backward_a(CommandEncoder& encoder, Binary op, const Buffer& a, const Buffer& b, const Buffer& dy,
+                       const Buffer& da, Accumulate accumulate) {
+  encode_gradient(encoder, op, {a, b, dy, da, true}, accumulate);
 }
 
-void div_backward_a(CommandEncoder& encoder, const Buffer& b, const Buffer& dy, const Buffer& da,
-                    Accumulate accumulate) {
-  encode_backward(encoder, "div_backward_a", dy, b, dy, da, accumulate);
-}
-
-void div_backward_b(CommandEncoder& encoder, const Buffer& a, const Buffer& b, const Buffer& dy,
-                    const Buffer& db, Accumulate accumulate) {
-  check_like("div_backward_b", "db", db, "b", b);
-  encode_backward(encoder, "div_backward_b", b, a, dy, db, accumulate);
-}
-
-void sum_leading(CommandEncoder& encoder, const Buffer& dy, const Buffer& dx, bool negate,
-                 Accumulate accumulate) {
-  require(dx.shape() != dy.shape(), "sum_leading: dx is ", dx, ", expected fewer dimensions than dy ", dy);
-  encode_backward(encoder, negate ? "sub_backward" : "add_backward", dy, dy, dy, dx, accumulate);
+void binary_backward_b(CommandEncoder& encoder, Binary op, const Buffer& a, const Buffer& b, const Buffer& dy,
+                       const Buffer& db, Accumulate accumulate) {
+  encode_gradient(encoder, op, {b, a, dy, db, false}, accumulate);
 }
 
 Var neg(const Var& x) { return unary(Unary::scale, x, -1.0f, "neg"); }
@@ -172,40 +249,30 @@ Var gelu(const Var& x) { return unary(Unary::gelu, x); }
 Var silu(const Var& x) { return unary(Unary::silu, x); }
 Var softcap(const Var& x, float cap) { return unary(Unary::softcap, x, cap, "softcap"); }
 
-Var add(const Var& a, const Var& b) {
-  return binary(Binary::add, a, b, [shape_a = a.shape(), shape_b = b.shape()](Backward& back) {
-    term_backward(back, 0, shape_a, false);
-    term_backward(back, 1, shape_b, false);
-  });
-}
+Var relu(const Var& x) { return unary(Unary::relu, x); }
+Var abs(const Var& x) { return unary(Unary::abs, x); }
 
-Var sub(const Var& a, const Var& b) {
-  return binary(Binary::sub, a, b, [shape_a = a.shape(), shape_b = b.shape()](Backward& back) {
-    term_backward(back, 0, shape_a, false);
-    term_backward(back, 1, shape_b, true);
-  });
-}
+Var add(const Var& a, const Var& b) { return binary(Binary::add, a, b); }
+Var sub(const Var& a, const Var& b) { return binary(Binary::sub, a, b); }
+Var mul(const Var& a, const Var& b) { return binary(Binary::mul, a, b); }
+Var div(const Var& a, const Var& b) { return binary(Binary::div, a, b); }
+Var maximum(const Var& a, const Var& b) { return binary(Binary::maximum, a, b); }
+Var minimum(const Var& a, const Var& b) { return binary(Binary::minimum, a, b); }
+Var pow(const Var& a, const Var& b) { return binary(Binary::pow, a, b); }
 
-// Each operand is kept only if the other one's gradient is wanted.
-Var mul(const Var& a, const Var& b) {
-  const Buffer kept_a = b.requires_grad() ? a.value() : Buffer();
-  const Buffer kept_b = a.requires_grad() ? b.value() : Buffer();
-  return binary(Binary::mul, a, b, [kept_a, kept_b](Backward& back) {
-    if (const auto [da, accumulate] = back.grad(0); da)
-      mul_backward(back.encoder(), kept_b, back.dy(), da, accumulate);
-    if (const auto [db, accumulate] = back.grad(1); db)
-      mul_backward(back.encoder(), kept_a, back.dy(), db, accumulate);
-  });
-}
+Var add(const Var& x, double c) { return unary(Unary::shift, x, static_cast<float>(c), "add"); }
+Var sub(const Var& x, double c) { return unary(Unary::shift, x, static_cast<float>(-c), "sub"); }
+Var sub(double c, const Var& x) { return add(neg(x), c); }
+Var mul(const Var& x, double c) { return unary(Unary::scale, x, static_cast<float>(c), "mul"); }
+Var div(const Var& x, double c) { return unary(Unary::divide, x, static_cast<float>(c), "div"); }
+Var div(double c, const Var& x) { return unary(Unary::reciprocal, x, static_cast<float>(c), "div"); }
+Var pow(const Var& x, double c) { return unary(Unary::power, x, static_cast<float>(c), "pow"); }
+Var maximum(const Var& x, double c) { return maximum(x, constant_like("maximum", x, c)); }
+Var minimum(const Var& x, double c) { return minimum(x, constant_like("minimum", x, c)); }
 
-Var div(const Var& a, const Var& b) {
-  const Buffer kept_a = b.requires_grad() ? a.value() : Buffer();
-  return binary(Binary::div, a, b, [kept_a, kept_b = b.value()](Backward& back) {
-    if (const auto [da, accumulate] = back.grad(0); da)
-      div_backward_a(back.encoder(), kept_b, back.dy(), da, accumulate);
-    if (const auto [db, accumulate] = back.grad(1); db)
-      div_backward_b(back.encoder(), kept_a, kept_b, back.dy(), db, accumulate);
-  });
+Var clamp(const Var& x, double least, double most) {
+  require(least <= most, "clamp: least is ", least, ", most is ", most, ", expected least <= most");
+  return minimum(maximum(x, least), most);
 }
 
 }  // namespace mixtape

@@ -1,5 +1,6 @@
 #include "mixtape/ops/elementwise/cast.h"
 #include "mixtape/ops/elementwise/elementwise.h"
+#include "mixtape/ops/elementwise/select.h"
 #include "mixtape/testing/op_bench.h"
 
 namespace mixtape {
@@ -32,6 +33,28 @@ void add_forward(benchmark::State& state, DType dtype, std::int64_t rows, std::i
             2 * a.bytes() + b.bytes());
 }
 
+void maximum_forward(benchmark::State& state, DType dtype, std::int64_t n) {
+  const OpBench bench(state);
+  const Buffer a = bench.random(dtype, {n}), b = bench.random(dtype, {n}), y = bench.output(dtype, {n});
+  bench.run([&](CommandEncoder& encoder) { binary_forward(encoder, Binary::maximum, a, b, y); },
+            3 * a.bytes());
+}
+
+void less_forward(benchmark::State& state, DType dtype, std::int64_t n) {
+  const OpBench bench(state);
+  const Buffer a = bench.random(dtype, {n}), b = bench.random(dtype, {n}), y = bench.output(DType::u8, {n});
+  bench.run([&](CommandEncoder& encoder) { compare_forward(encoder, Comparison::less, a, b, y); },
+            2 * a.bytes() + y.bytes());
+}
+
+void choose_forward(benchmark::State& state, DType dtype, std::int64_t n) {
+  const OpBench bench(state);
+  const Buffer a = bench.random(dtype, {n}), b = bench.random(dtype, {n}), y = bench.output(dtype, {n});
+  const Buffer mask = bench.output(DType::u8, {n});
+  bench.run([&](CommandEncoder& encoder) { where_forward(encoder, mask, a, b, y); },
+            3 * a.bytes() + mask.bytes());
+}
+
 void cast_value(benchmark::State& state, DType from, DType to, std::int64_t n) {
   const OpBench bench(state);
   const Buffer x = bench.random(from, {n});
@@ -44,7 +67,8 @@ void broadcast_gradient(benchmark::State& state, DType dtype, std::int64_t rows,
   const Buffer a = bench.random(dtype, {rows, cols});
   const Buffer dy = bench.random(dtype, {rows, cols});
   const Buffer db = bench.output(dtype, {cols});
-  bench.run([&](CommandEncoder& encoder) { mul_backward(encoder, a, dy, db); }, 2 * a.bytes() + db.bytes());
+  bench.run([&](CommandEncoder& encoder) { binary_backward_b(encoder, Binary::mul, a, Buffer(), dy, db); },
+            2 * a.bytes() + db.bytes());
 }
 
 #define UNARY_BENCH(op)                                                                       \
@@ -64,6 +88,9 @@ UNARY_BENCH(gelu)
 UNARY_BENCH(silu)
 UNARY_BENCH(tanh)
 UNARY_BENCH(log)
+UNARY_BENCH(relu)
+UNARY_BENCH(power)
+UNARY_BENCH(divide)
 
 OP_BENCH(silu_backward, f32_262144, DType::f32, 262144);
 OP_BENCH(silu_backward, f32_16777216, DType::f32, 16777216);
@@ -77,6 +104,9 @@ OP_BENCH(add_forward, f32_262144_scalar, DType::f32, 1 << 18, 1, {1});
 OP_BENCH(broadcast_gradient, f32_8192x4096, DType::f32, 8192, 4096);
 OP_BENCH(broadcast_gradient, bf16_8192x4096, DType::bf16, 8192, 4096);
 OP_BENCH(broadcast_gradient, f32_262144x16, DType::f32, 262144, 16);
+OP_BENCH(maximum_forward, f32_16777216, DType::f32, 16777216);
+OP_BENCH(less_forward, f32_16777216, DType::f32, 16777216);
+OP_BENCH(choose_forward, f32_16777216, DType::f32, 16777216);
 OP_BENCH(cast_value, f32_16777216_to_bf16, DType::f32, DType::bf16, 16777216);
 OP_BENCH(cast_value, bf16_16777216_to_f32, DType::bf16, DType::f32, 16777216);
 

@@ -47,14 +47,10 @@ void binary_backward_sum(const Call& call) {
 MIXTAPE_UNARY_OPS(UNARY)
 #define BINARY(NAME) MIXTAPE_GPU_LAUNCHERS(#NAME "_forward_", binary);
 MIXTAPE_BINARY_OPS(BINARY)
-MIXTAPE_GPU_LAUNCHERS("mul_backward_", binary_backward);
-MIXTAPE_GPU_LAUNCHERS("div_backward_a_", binary_backward);
-MIXTAPE_GPU_LAUNCHERS("div_backward_b_", binary_backward);
-MIXTAPE_GPU_LAUNCHERS("add_backward_sum_", binary_backward_sum);
-MIXTAPE_GPU_LAUNCHERS("sub_backward_sum_", binary_backward_sum);
-MIXTAPE_GPU_LAUNCHERS("mul_backward_sum_", binary_backward_sum);
-MIXTAPE_GPU_LAUNCHERS("div_backward_a_sum_", binary_backward_sum);
-MIXTAPE_GPU_LAUNCHERS("div_backward_b_sum_", binary_backward_sum);
+#define BACKWARD(NAME) MIXTAPE_GPU_LAUNCHERS(#NAME "_", binary_backward);
+MIXTAPE_BINARY_BACKWARDS(BACKWARD)
+#define BACKWARD_SUM(NAME) MIXTAPE_GPU_LAUNCHERS(#NAME "_sum_", binary_backward_sum);
+MIXTAPE_BINARY_BACKWARD_SUMS(BACKWARD_SUM)
 
 }  // namespace
 }  // namespace mixtape::gpu

@@ -279,7 +279,7 @@ TEST(Elementwise, AccuracyOverTheWholeRange) {
 
 TEST(Elementwise, NanGoesThrough) {
   for (const Device& device : testing::test_devices()) {
-    for (const Unary op : kUnaries)
+    for (const Unary op : kUnaries)  // x^0 is 1, but x^2 isn't
       EXPECT_TRUE(std::isnan(at_points(device, op, {NAN}, 2.0f).y[0])) << name(op);
   }
 }
@@ -326,6 +326,98 @@ TEST(Elementwise, EmptyBatchGivesZeroGradients) {
   }
 }
 
+std::vector<float> values_of(const Var& y) {
+  y.tape().encoder().commit_and_wait();
+  return y.value().to_vector<float>();
+}
+
+TEST(Elementwise, NumbersOnEitherSide) {
+  using Floats = std::vector<float>;
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.constant(Buffer::from(device, {2}, Floats{3.0f, -2.0f}));
+    EXPECT_EQ(values_of(x + 1.0f), (Floats{4, -1}));
+    EXPECT_EQ(values_of(1 + x), (Floats{4, -1}));
+    EXPECT_EQ(values_of(x - 0.5), (Floats{2.5f, -2.5f}));
+    EXPECT_EQ(values_of(1.0f - x), (Floats{-2, 3}));
+    EXPECT_EQ(values_of(2.0f * x * 3.0f), (Floats{18, -12}));
+    EXPECT_EQ(values_of(x / 3.0f), (Floats{1, -2.0f / 3.0f}));
+    EXPECT_EQ(values_of(1.0f / x), (Floats{1.0f / 3.0f, -0.5f}));
+    EXPECT_EQ(values_of(pow(x, 2.0)), (Floats{9, 4}));
+    EXPECT_EQ(values_of(clamp(x, -1.0, 2.0)), (Floats{2, -1}));
+    Var y = x;
+    y += 1.0f;
+    y *= y;
+    y -= x;
+    y /= 2.0f;
+    EXPECT_EQ(values_of(y), (Floats{6.5f, 1.5f}));
+    EXPECT_EQ(values_of(x), (Floats{3, -2}));
+  }
+}
+
+TEST(Elementwise, WhoTakesTheGradientOfEquals) {
+  using Floats = std::vector<float>;
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const auto leaf = [&](const Floats& v) {
+      return tape.parameter(Buffer::from(device, {static_cast<std::int64_t>(v.size())}, v));
+    };
+    const Buffer dy = Buffer::from(device, {4}, Floats{1, 2, 3, 4});
+    const auto gradients = [&](Binary op) {
+      const Var a = leaf({1, 2, NAN, 5}), b = leaf({1, 3, 0, NAN});
+      tape.backward(op == Binary::maximum ? maximum(a, b) : minimum(a, b), dy);
+      tape.encoder().commit_and_wait();
+      return std::pair{a.grad().to_vector<float>(), b.grad().to_vector<float>()};
+    };
+    EXPECT_EQ(gradients(Binary::maximum), (std::pair{Floats{1, 0, 3, 0}, Floats{0, 2, 0, 4}}));
+    EXPECT_EQ(gradients(Binary::minimum), (std::pair{Floats{1, 2, 3, 0}, Floats{0, 0, 0, 4}}));
+    const auto slope = [&](const Var& x, const Var& y) {
+      tape.backward(y, dy);
+      tape.encoder().commit_and_wait();
+      return x.grad().to_vector<float>();
+    };
+    const Var x = leaf({0, -0.5f, 0.5f, 1});
+    EXPECT_EQ(slope(x, relu(x)), (Floats{0, 0, 3, 4}));
+    x.clear_grad();
+    EXPECT_EQ(slope(x, abs(x)), (Floats{0, -2, 3, 4}));
+    x.clear_grad();
+    EXPECT_EQ(slope(x, clamp(x, 0.0, 0.5)), (Floats{1, 0, 3, 0}));
+  }
+}
+
+// What isn't passed on is 0, even where the upstream gradient is infinite.
+TEST(Elementwise, PowersAtTheEdges) {
+  using Floats = std::vector<float>;
+  for (const Device& device : testing::test_devices()) {
+    const auto [y, dx] = at_points(device, Unary::power, {0.0f, -2.0f, 3.0f, NAN}, 0.0f);
+    EXPECT_EQ(y, Floats(4, 1.0f));
+    EXPECT_EQ(dx, Floats(4, 0.0f));
+    const auto [cubes, squares] = at_points(device, Unary::power, {-2.0f, 0.0f, kInf}, 3.0f);
+    EXPECT_EQ(cubes, (Floats{-8.0f, 0.0f, kInf}));
+    EXPECT_EQ(squares, (Floats{12.0f, 0.0f, kInf}));
+    EXPECT_TRUE(std::isnan(at_points(device, Unary::power, {-2.0f}, 0.5f).y[0]));
+    Tape tape(device);
+    const Var base = tape.parameter(Buffer::from(device, {3}, Floats{0.0f, 0.0f, 2.0f}));
+    const Var exponent = tape.parameter(Buffer::from(device, {3}, Floats{2.0f, 0.0f, 3.0f}));
+    tape.backward(pow(base, exponent), Buffer::from(device, {3}, Floats(3, 1.0f)));
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(base.grad().to_vector<float>(), (Floats{0.0f, 0.0f, 12.0f}));
+    const Floats db = exponent.grad().to_vector<float>();
+    EXPECT_EQ(db[0], 0.0f);
+    EXPECT_EQ(db[1], 0.0f);
+    EXPECT_NEAR(db[2], 8.0 * std::log(2.0), 1e-5);
+  }
+}
+
+TEST(Elementwise, BroadcastOverManyAxes) {
+  for (const Device& device : testing::test_devices()) {
+    for (const Binary op : {Binary::add, Binary::mul, Binary::maximum}) {
+      check_op(device, binary_check(op, DType::f32, {2, 1, 3, 1, 2, 1, 2, 1}, {1, 2, 1, 3, 1, 2, 1, 2}), 2);
+      check_op(device, binary_check(op, DType::bf16, {300, 1}, {1, 40}), 2);
+    }
+  }
+}
+
 TEST(Elementwise, KeepsOnlyWhatBackwardNeeds) {
   const Device device = Device::cpu();
   Tape tape(device);
@@ -357,13 +449,23 @@ TEST(Elementwise, RefusesBadArguments) {
                        "no dimension of 0");
   MIXTAPE_EXPECT_ERROR(binary_forward(encoder, Binary::add, x, half, x), code, "add: b is bf16[4,8]");
   MIXTAPE_EXPECT_ERROR(binary_forward(encoder, Binary::mul, x, device.alloc(DType::f32, {4}), x), code,
-                       "mul: a is f32[4,8], b is f32[4]");
+                       "mul: shapes [4,8] and [4] don't broadcast");
   MIXTAPE_EXPECT_ERROR(
       binary_forward(encoder, Binary::mul, x, device.alloc(DType::f32, {8}), device.alloc(DType::f32, {8})),
-      code, "y is f32[8], expected f32[4,8] like a");
-  MIXTAPE_EXPECT_ERROR(mul_backward(encoder, device.alloc(DType::f32, {8}), x, device.alloc(DType::f32, {8})),
-                       code, "mul_backward: other is f32[8]");
-  MIXTAPE_EXPECT_ERROR(sum_leading(encoder, x, x), code, "fewer dimensions");
+      code, "mul: y is f32[8], expected f32[4,8]");
+  const Buffer row = device.alloc(DType::f32, {8}), column = device.alloc(DType::f32, {4, 1});
+  MIXTAPE_EXPECT_ERROR(
+      binary_forward(encoder, Binary::mul, x, column, x), code,
+      "mul: a is f32[4,8], b is f32[4,1], expected equal shapes, or one the end of the other");
+  MIXTAPE_EXPECT_ERROR(binary_backward_a(encoder, Binary::mul, row, row, x, row), code,
+                       "mul_backward_a: b is f32[8] with da f32[8], expected the shape of dy f32[4,8]");
+  MIXTAPE_EXPECT_ERROR(binary_backward_b(encoder, Binary::div, x, Buffer(), x, row), code,
+                       "div_backward_b: b is null, expected f32[8] like db");
+  MIXTAPE_EXPECT_ERROR(binary_backward_b(encoder, Binary::maximum, x, row, x, row), code,
+                       "maximum_backward_b: db is f32[8], expected the shape of dy f32[4,8]");
+  MIXTAPE_EXPECT_ERROR(tape.constant(x) + tape.constant(device.alloc(DType::f32, {4})), code,
+                       "add: shapes [4,8] and [4] don't broadcast");
+  MIXTAPE_EXPECT_ERROR(clamp(tape.constant(x), 1.0, 0.0), code, "clamp: least is 1, most is 0");
   MIXTAPE_EXPECT_ERROR(exp(Var()), code, "exp: an input is null");
   MIXTAPE_EXPECT_ERROR(exp(tape.constant(device.alloc(DType::u32, {2}))), code, "exp: x is u32[2]");
 }

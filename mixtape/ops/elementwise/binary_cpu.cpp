@@ -1,15 +1,13 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "mixtape/ops/elementwise/elementwise_cpu.cpp"
-// clang-format off
+#define HWY_TARGET_INCLUDE "mixtape/ops/elementwise/binary_cpu.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
-#include "hwy/contrib/math/math-inl.h"
-// clang-format on
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/backend/cpu/simd-inl.h"
 #include "mixtape/ops/elementwise/elementwise_params.h"
+#include "mixtape/ops/elementwise/pow_cpu.h"
 
-#ifndef MIXTAPE_ELEMENTWISE_CPU_ONCE
-#define MIXTAPE_ELEMENTWISE_CPU_ONCE
+#ifndef MIXTAPE_BINARY_CPU_ONCE
+#define MIXTAPE_BINARY_CPU_ONCE
 #include <algorithm>
 #include <vector>
 
@@ -45,108 +43,6 @@ class Repeated {
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
-// The table: value(x, factor), and slope(saved, factor) = dy/dx.
-struct scale_op {
-  static HWY_INLINE Floats value(Floats x, float factor) { return hn::Mul(set(factor), x); }
-  static HWY_INLINE Floats slope(Floats, float factor) { return set(factor); }
-};
-struct exp_op {
-  static HWY_INLINE Floats value(Floats x, float) { return exp(x); }
-  static HWY_INLINE Floats slope(Floats y, float) { return y; }
-};
-struct log_op {
-  static HWY_INLINE Floats value(Floats x, float) {
-    const Floats y = hn::Log(kF, x);
-    const Floats at_edge = hn::IfThenElse(hn::Eq(x, zero()), set(-HUGE_VALF), x);  // 0, +inf, NaN
-    const auto is_ordinary = hn::And(hn::Gt(x, zero()), hn::Lt(x, set(HUGE_VALF)));
-    return hn::IfThenElse(hn::Lt(x, zero()), set(NAN), hn::IfThenElse(is_ordinary, y, at_edge));
-  }
-  static HWY_INLINE Floats slope(Floats x, float) { return hn::Div(set(1.0f), x); }
-};
-struct sqrt_op {
-  static HWY_INLINE Floats value(Floats x, float) { return hn::Sqrt(x); }
-  static HWY_INLINE Floats slope(Floats y, float) { return hn::Div(set(0.5f), y); }
-};
-struct rsqrt_op {
-  static HWY_INLINE Floats value(Floats x, float) { return hn::Div(set(1.0f), hn::Sqrt(x)); }
-  static HWY_INLINE Floats slope(Floats y, float) { return hn::Mul(hn::Mul(set(-0.5f), y), hn::Mul(y, y)); }
-};
-struct sigmoid_op {
-  static HWY_INLINE Floats value(Floats x, float) { return sigmoid(x); }
-  static HWY_INLINE Floats slope(Floats y, float) { return hn::Mul(y, hn::Sub(set(1.0f), y)); }
-};
-struct tanh_op {
-  static HWY_INLINE Floats value(Floats x, float) { return hn::Tanh(kF, x); }
-  static HWY_INLINE Floats slope(Floats y, float) { return hn::NegMulAdd(y, y, set(1.0f)); }
-};
-struct gelu_op {
-  static constexpr float kFactor = 0.797884560802865f;  // sqrt(2/pi)
-  static HWY_INLINE Floats twice_u(Floats x) {
-    return hn::Mul(hn::Mul(set(2.0f * kFactor), x), hn::MulAdd(hn::Mul(set(0.044715f), x), x, set(1.0f)));
-  }
-  static HWY_INLINE Floats value(Floats x, float) { return hn::Mul(sigmoid(twice_u(x)), bounded_below(x)); }
-  static HWY_INLINE Floats slope(Floats any, float) {
-    const Floats x = bounded(any);
-    const Sigmoids s = sigmoids(twice_u(x));
-    const Floats slope_of_twice_u =
-        hn::Mul(set(2.0f * kFactor), hn::MulAdd(hn::Mul(set(0.134145f), x), x, set(1.0f)));
-    return hn::Mul(s.of_x, hn::MulAdd(s.of_minus_x, hn::Mul(x, slope_of_twice_u), set(1.0f)));
-  }
-};
-struct silu_op {
-  static HWY_INLINE Floats value(Floats x, float) { return silu(x); }
-  static HWY_INLINE Floats slope(Floats x, float) { return silu_slope(x, sigmoids(x)); }
-};
-struct softcap_op {
-  static HWY_INLINE Floats value(Floats x, float cap) {
-    return hn::Mul(set(cap), hn::Tanh(kF, hn::Div(x, set(cap))));
-  }
-  static HWY_INLINE Floats slope(Floats y, float cap) {
-    const Floats t = hn::Div(y, set(cap));
-    return hn::NegMulAdd(t, t, set(1.0f));
-  }
-};
-
-template <class Op, class T>
-void unary_run(const T* x, T* y, std::size_t n, float factor, bool is_large) {
-  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
-    step.store(Op::value(step.load(x + i), factor), y + i);
-  });
-}
-
-template <class Op, class T>
-void unary_forward(const HostCall& call) {
-  const auto& p = call.params<UnaryParams>();
-  const T* x = call.read<T>(0);
-  T* y = call.write<T>(0);
-  const bool is_large = streams(y, 1, p.count);
-  cpu::parallel_for(p.count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
-    unary_run<Op>(x + begin, y + begin, static_cast<std::size_t>(end - begin), p.factor, is_large);
-  });
-}
-
-template <class Op, class T>
-void unary_backward_run(const T* saved, const T* dy, T* dx, std::size_t n, const UnaryParams& p,
-                        bool is_large) {
-  for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
-    const Floats d = hn::Mul(step.load(dy + i), Op::slope(step.load(saved + i), p.factor));
-    step.store(p.accumulate ? hn::Add(step.load(dx + i), d) : d, dx + i);
-  });
-}
-
-template <class Op, class T>
-void unary_backward(const HostCall& call) {
-  const auto& p = call.params<UnaryParams>();
-  const T* saved = call.read<T>(0);
-  const T* dy = call.read<T>(1);
-  T* dx = call.write<T>(0);
-  const bool is_large = !p.accumulate && streams(dx, 1, p.count);
-  cpu::parallel_for(p.count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
-    unary_backward_run<Op>(saved + begin, dy + begin, dx + begin, static_cast<std::size_t>(end - begin), p,
-                           is_large);
-  });
-}
-
 struct add_op {
   static HWY_INLINE Floats value(Floats a, Floats b) { return hn::Add(a, b); }
 };
@@ -158,6 +54,18 @@ struct mul_op {
 };
 struct div_op {
   static HWY_INLINE Floats value(Floats a, Floats b) { return hn::Div(a, b); }
+};
+// Where a is the larger one, or a NaN, or they are equal.
+HWY_INLINE hn::Mask<FloatTag> a_is_maximum(Floats a, Floats b) { return hn::Or(hn::Ge(a, b), hn::IsNaN(a)); }
+HWY_INLINE hn::Mask<FloatTag> a_is_minimum(Floats a, Floats b) { return hn::Or(hn::Le(a, b), hn::IsNaN(a)); }
+struct maximum_op {
+  static HWY_INLINE Floats value(Floats a, Floats b) { return hn::IfThenElse(a_is_maximum(a, b), a, b); }
+};
+struct minimum_op {
+  static HWY_INLINE Floats value(Floats a, Floats b) { return hn::IfThenElse(a_is_minimum(a, b), a, b); }
+};
+struct pow_op {
+  static HWY_INLINE Floats value(Floats a, Floats b) { return pow_lanes(a, b); }
 };
 
 template <class Op, class T>
@@ -200,6 +108,39 @@ struct div_backward_a_op {
 struct div_backward_b_op {
   static HWY_INLINE Floats gradient(Floats dy, Floats self, Floats other) {
     return hn::Neg(hn::Mul(hn::Div(dy, self), hn::Div(other, self)));
+  }
+};
+struct maximum_backward_a_op {
+  static HWY_INLINE Floats gradient(Floats dy, Floats self, Floats other) {
+    return hn::IfThenElseZero(a_is_maximum(self, other), dy);
+  }
+};
+struct maximum_backward_b_op {
+  static HWY_INLINE Floats gradient(Floats dy, Floats self, Floats other) {
+    return hn::IfThenZeroElse(a_is_maximum(other, self), dy);
+  }
+};
+struct minimum_backward_a_op {
+  static HWY_INLINE Floats gradient(Floats dy, Floats self, Floats other) {
+    return hn::IfThenElseZero(a_is_minimum(self, other), dy);
+  }
+};
+struct minimum_backward_b_op {
+  static HWY_INLINE Floats gradient(Floats dy, Floats self, Floats other) {
+    return hn::IfThenZeroElse(a_is_minimum(other, self), dy);
+  }
+};
+struct pow_backward_a_op {
+  static HWY_INLINE Floats gradient(Floats dy, Floats self, Floats other) {
+    return hn::Mul(dy, pow_slope(self, other));
+  }
+};
+// dy a^b ln a, 0 where a is 0 and b isn't negative.
+struct pow_backward_b_op {
+  static HWY_INLINE Floats gradient(Floats dy, Floats self, Floats other) {
+    const auto is_zero = hn::And(hn::Eq(other, zero()), hn::Ge(self, zero()));
+    const Floats slope = hn::Mul(pow_lanes(other, self), log_lanes(other));
+    return hn::Mul(dy, hn::IfThenZeroElse(is_zero, slope));
   }
 };
 
@@ -276,47 +217,27 @@ void binary_backward_sum(const HostCall& call) {
     runner<op, T>(call);                     \
   }                                          \
   MIXTAPE_SIMD_KERNEL(name)
-#define MIXTAPE_UNARY_KERNELS(name)                            \
-  MIXTAPE_KERNELS_OF(name##_forward, unary_forward, name##_op) \
-  MIXTAPE_KERNELS_OF(name##_backward, unary_backward, name##_op)
-#define MIXTAPE_BINARY_KERNELS(name) MIXTAPE_KERNELS_OF(name##_forward, binary_forward, name##_op)
-#define MIXTAPE_BINARY_BACKWARD(name) MIXTAPE_KERNELS_OF(name, binary_backward, name##_op)
-#define MIXTAPE_BINARY_BACKWARD_SUM(name) MIXTAPE_KERNELS_OF(name##_sum, binary_backward_sum, name##_op)
-MIXTAPE_UNARY_OPS(MIXTAPE_UNARY_KERNELS)
-MIXTAPE_BINARY_OPS(MIXTAPE_BINARY_KERNELS)
-MIXTAPE_BINARY_BACKWARD(mul_backward)
-MIXTAPE_BINARY_BACKWARD(div_backward_a)
-MIXTAPE_BINARY_BACKWARD(div_backward_b)
-MIXTAPE_BINARY_BACKWARD_SUM(add_backward)
-MIXTAPE_BINARY_BACKWARD_SUM(sub_backward)
-MIXTAPE_BINARY_BACKWARD_SUM(mul_backward)
-MIXTAPE_BINARY_BACKWARD_SUM(div_backward_a)
-MIXTAPE_BINARY_BACKWARD_SUM(div_backward_b)
+#define MIXTAPE_FORWARD(name) MIXTAPE_KERNELS_OF(name##_forward, binary_forward, name##_op)
+#define MIXTAPE_BACKWARD(name) MIXTAPE_KERNELS_OF(name, binary_backward, name##_op)
+#define MIXTAPE_BACKWARD_SUM(name) MIXTAPE_KERNELS_OF(name##_sum, binary_backward_sum, name##_op)
+MIXTAPE_BINARY_OPS(MIXTAPE_FORWARD)
+MIXTAPE_BINARY_BACKWARDS(MIXTAPE_BACKWARD)
+MIXTAPE_BINARY_BACKWARD_SUMS(MIXTAPE_BACKWARD_SUM)
 
 #undef MIXTAPE_KERNELS_OF
-#undef MIXTAPE_UNARY_KERNELS
-#undef MIXTAPE_BINARY_KERNELS
-#undef MIXTAPE_BINARY_BACKWARD
-#undef MIXTAPE_BINARY_BACKWARD_SUM
+#undef MIXTAPE_FORWARD
+#undef MIXTAPE_BACKWARD
+#undef MIXTAPE_BACKWARD_SUM
 
 }  // namespace mixtape::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace mixtape {
-#define MIXTAPE_REGISTER_UNARY(name)           \
-  MIXTAPE_REGISTER_SIMD_KERNEL(name##_forward) \
-  MIXTAPE_REGISTER_SIMD_KERNEL(name##_backward)
-#define MIXTAPE_REGISTER_BINARY(name) MIXTAPE_REGISTER_SIMD_KERNEL(name##_forward)
-MIXTAPE_UNARY_OPS(MIXTAPE_REGISTER_UNARY)
-MIXTAPE_BINARY_OPS(MIXTAPE_REGISTER_BINARY)
-MIXTAPE_REGISTER_SIMD_KERNEL(mul_backward)
-MIXTAPE_REGISTER_SIMD_KERNEL(div_backward_a)
-MIXTAPE_REGISTER_SIMD_KERNEL(div_backward_b)
-MIXTAPE_REGISTER_SIMD_KERNEL(add_backward_sum)
-MIXTAPE_REGISTER_SIMD_KERNEL(sub_backward_sum)
-MIXTAPE_REGISTER_SIMD_KERNEL(mul_backward_sum)
-MIXTAPE_REGISTER_SIMD_KERNEL(div_backward_a_sum)
-MIXTAPE_REGISTER_SIMD_KERNEL(div_backward_b_sum)
+#define MIXTAPE_REGISTER_FORWARD(name) MIXTAPE_REGISTER_SIMD_KERNEL(name##_forward)
+#define MIXTAPE_REGISTER_SUM(name) MIXTAPE_REGISTER_SIMD_KERNEL(name##_sum)
+MIXTAPE_BINARY_OPS(MIXTAPE_REGISTER_FORWARD)
+MIXTAPE_BINARY_BACKWARDS(MIXTAPE_REGISTER_SIMD_KERNEL)
+MIXTAPE_BINARY_BACKWARD_SUMS(MIXTAPE_REGISTER_SUM)
 }  // namespace mixtape
 #endif
