@@ -4,11 +4,18 @@
 #include <cmath>
 
 #include "mixtape/core/mix.h"
+#include "mixtape/ops/layout/layout.h"
 #include "mixtape/ops/sampling/sampling_params.h"
 #include "mixtape/runtime/checks.h"
 
 namespace mixtape {
 namespace {
+
+Shape index_shape(const Shape& x) {
+  std::vector<std::int64_t> dims = x.dims();
+  dims.pop_back();
+  return dims.empty() ? Shape{1} : Shape(dims);
+}
 
 void check(const char* op, const char* argument, const Buffer& x, const Buffer& indices,
            std::int64_t most_cols) {
@@ -16,9 +23,7 @@ void check(const char* op, const char* argument, const Buffer& x, const Buffer& 
   check_not_empty(op, argument, x);
   require(x.shape().cols() <= most_cols, op, ": ", argument, " is ", x, ", expected at most ", most_cols,
           " columns");
-  std::vector<std::int64_t> dims = x.shape().dims();
-  dims.pop_back();
-  check_is(op, "indices", indices, DType::u32, dims.empty() ? Shape{1} : Shape(dims));
+  check_is(op, "indices", indices, DType::u32, index_shape(x.shape()));
 }
 
 void check_options(const SamplingOptions& o) {
@@ -61,6 +66,24 @@ void sample_forward(CommandEncoder& encoder, const Buffer& logits, const Samplin
   params.seed = mix_bits(options.seed);
   params.step = options.step;
   encode(encoder, "sample_forward_", params, logits, indices);
+}
+
+Var argmax(const Var& x, std::int64_t axis, bool keepdims) {
+  Tape& tape = common_tape("argmax", {x});
+  check_values("argmax", "x", x.value());
+  const auto [rows, shape] = reduction_rows("argmax", x.detach(), axis, keepdims);
+  require(rows.shape().cols() > 0, "argmax: x is ", x.value(), ", expected no axis of 0 to choose from");
+  const Buffer indices = tape.alloc(DType::u32, shape);
+  if (indices.numel() > 0) argmax_forward(tape.encoder(), rows.value(), indices.reshape({indices.numel()}));
+  return tape.constant(indices);
+}
+
+Var sample(const Var& logits, const SamplingOptions& options) {
+  Tape& tape = common_tape("sample", {logits});
+  check_values("sample", "logits", logits.value());
+  const Buffer indices = tape.alloc(DType::u32, index_shape(logits.shape()));
+  if (indices.numel() > 0) sample_forward(tape.encoder(), logits.value(), options, indices);
+  return tape.constant(indices);
 }
 
 }  // namespace mixtape

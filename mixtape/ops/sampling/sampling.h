@@ -16,6 +16,7 @@
 //   columns, or options out of range.
 #pragma once
 
+#include "mixtape/autograd/tape.h"
 #include "mixtape/runtime/command_encoder.h"
 
 namespace mixtape {
@@ -31,5 +32,11 @@ struct SamplingOptions {
 
 void sample_forward(CommandEncoder& encoder, const Buffer& logits, const SamplingOptions& options,
                     const Buffer& indices);
+
+// On a tape, without a gradient: u32 without the axis, [1] where none is left, or with size 1 if dimensions
+// are kept.
+Var argmax(const Var& x, std::int64_t axis = -1, bool keepdims = false);
+// Over the last axis: u32 [...], [1] for rank 1.
+Var sample(const Var& logits, const SamplingOptions& options);
 
 }  // namespace mixtape

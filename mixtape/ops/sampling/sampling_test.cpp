@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "mixtape/core/random.h"
+#include "mixtape/ops/layout/layout.h"
 #include "mixtape/ops/sampling/sampling_check.h"
 #include "mixtape/ops/sampling/sampling_oracle.h"
 #include "mixtape/ops/sampling/sampling_params.h"
@@ -155,6 +156,26 @@ TEST(Sampling, ArgmaxTakesTheLowestOfEquals) {
       encoder.commit_and_wait();
       EXPECT_EQ(indices.to_vector<std::uint32_t>(), (Ids{2, 0}));
     }
+  }
+}
+
+TEST(Sampling, OnATape) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const Var x = tape.parameter(Buffer::from(device, {2, 3}, std::vector<float>{1, 5, 2, 7, 0, 2}));
+    const Var last = argmax(x), first = argmax(x, 0), kept = argmax(x, 1, true);
+    const Var drawn = sample(x, {.temperature = 1e-3}), none = argmax(slice(x, 0, 0, 0));
+    tape.encoder().commit_and_wait();
+    EXPECT_EQ(last.value().to_vector<std::uint32_t>(), (Ids{1, 0}));
+    EXPECT_EQ(first.value().to_vector<std::uint32_t>(), (Ids{1, 0, 0}));
+    EXPECT_EQ(kept.shape(), (Shape{2, 1}));
+    EXPECT_EQ(drawn.value().to_vector<std::uint32_t>(), (Ids{1, 0}));
+    EXPECT_EQ(none.shape(), (Shape{0}));
+    EXPECT_FALSE(last.requires_grad());
+    const auto code = ErrorCode::invalid_argument;
+    MIXTAPE_EXPECT_ERROR(argmax(x, 2), code, "argmax: invalid axis 2");
+    MIXTAPE_EXPECT_ERROR(argmax(slice(x, 1, 0, 0)), code, "argmax: x is f32[2,0], expected no axis of 0");
+    MIXTAPE_EXPECT_ERROR(sample(x, {.temperature = -1.0}), code, "sample: temperature is -1");
   }
 }
 

@@ -24,6 +24,7 @@ void backward(benchmark::State& state, DType dtype, std::int64_t rows, std::int6
 
 OP_BENCH(forward, f32_1024x128_k8, DType::f32, 1024, 128, 8);
 OP_BENCH(forward, f32_131072x128_k8, DType::f32, 131072, 128, 8);
+OP_BENCH(forward, f32_8192x2048_k1, DType::f32, 8192, 2048, 1);  // max over a row
 OP_BENCH(forward, f32_2048x49152_k1024, DType::f32, 2048, 49152, 1024);
 OP_BENCH(forward, bf16_2048x49152_k1024, DType::bf16, 2048, 49152, 1024);
 OP_BENCH(backward, f32_1024x128_k8, DType::f32, 1024, 128, 8);
