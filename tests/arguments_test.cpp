@@ -148,7 +148,8 @@ TEST_P(Arguments, WrongDtype) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const Argument& a = arguments[i];
     if (a.any_dtype && makes_outputs) continue;
-    std::vector<DType> wrong = {DType::u8, is_value(a.dtype) ? DType::i32 : DType::f32};
+    std::vector<DType> wrong = {a.dtype == DType::u8 ? DType::u16 : DType::u8,
+                                is_value(a.dtype) ? DType::i32 : DType::f32};
     if (is_value(a.dtype) && !a.any_value && (arguments.size() > 1 || a.is_written))
       wrong.push_back(DType::bf16);
     for (const DType dtype : wrong) {
