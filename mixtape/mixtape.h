@@ -1,6 +1,7 @@
 // All of the public library. What this header reaches is installed; the rest is not for users.
 #pragma once
 
+#include "mixtape/autograd/item.h"
 #include "mixtape/autograd/tape.h"
 #include "mixtape/calib/data.h"
 #include "mixtape/calib/evaluate.h"
