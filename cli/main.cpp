@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
+#include "cli/verbose.h"
 #include "mixtape/core/error.h"
 
 int main(int argc, char** argv) {
@@ -18,6 +19,7 @@ int main(int argc, char** argv) {
   add_info(app, status);
   add_doctor(app, status);
   add_gradcheck(app, status);
+  print_dispatches_if_asked();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -77,3 +77,4 @@
 #include "mixtape/runtime/creation.h"
 #include "mixtape/runtime/device.h"
 #include "mixtape/runtime/kernel_registry.h"
+#include "mixtape/runtime/trace.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "mixtape/runtime/trace.h"
+
 namespace mixtape {
 namespace {
 
@@ -29,6 +31,8 @@ void check_ranges(const Dispatch& d) {
     }
   }
 }
+
+thread_local bool is_recording = false;
 
 bool writes_nothing(const Dispatch& d) {
   return !d.writes.empty() &&
@@ -63,7 +67,15 @@ void CommandEncoder::encode(const Dispatch& dispatch) {
     fail(ErrorCode::not_supported, "kernel '", dispatch.kernel, "' does not exist on ", device_.name());
   }
   if (dispatch.is_empty || writes_nothing(dispatch)) return encode_empty(dispatch);
-  device_.backend().run(dispatch, *errors_);
+  Backend& backend = device_.backend();
+  if (is_tracing()) {
+    trace(device_, dispatch, is_recording, [&] {
+      backend.run(dispatch, *errors_);
+      if (!is_recording) backend.synchronize();
+    });
+  } else {
+    backend.run(dispatch, *errors_);
+  }
   for (const Buffer& b : dispatch.writes) b.memory().mark_written();
 }
 
@@ -97,12 +109,15 @@ void CommandEncoder::accumulate(const Buffer& src, const Buffer& dst) {
 std::shared_ptr<Replay> CommandEncoder::record(const std::function<void()>& work) {
   Backend& backend = device_.backend();
   backend.begin_recording();
+  is_recording = true;
   try {
     work();
   } catch (...) {
+    is_recording = false;
     backend.end_recording(false);
     throw;
   }
+  is_recording = false;
   return backend.end_recording(true);
 }
 

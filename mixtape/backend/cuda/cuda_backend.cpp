@@ -12,6 +12,7 @@
 #include "mixtape/backend/cuda/source.h"
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/backend/gpu/modules.h"
+#include "mixtape/backend/gpu/variants.h"
 
 namespace mixtape::cuda {
 namespace {
@@ -230,6 +231,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
 
  private:
   void launch(const gpu::Launch& l) override {
+    gpu::trace_launch(l);
     const Function function = kernels_.find(l.kernel);
     std::vector<DevicePointer> pointers;
     for (const gpu::Argument& a : l.arguments) pointers.push_back(pointer_of(a));

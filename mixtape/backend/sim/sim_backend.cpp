@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "mixtape/backend/gpu/launcher.h"
+#include "mixtape/backend/gpu/variants.h"
 #include "mixtape/backend/sim/machine.h"
 #include "mixtape/runtime/backend.h"
 
@@ -103,6 +104,7 @@ class SimQueue final : public gpu::Queue {
   explicit SimQueue(Backend& backend) : backend_(backend) {}
 
   void launch(const gpu::Launch& launch) override {
+    gpu::trace_launch(launch);
     static constexpr std::array kNames = {
         "argument 0", "argument 1", "argument 2", "argument 3",  "argument 4",  "argument 5",  "argument 6",
         "argument 7", "argument 8", "argument 9", "argument 10", "argument 11", "argument 12", "argument 13"};
@@ -187,6 +189,7 @@ class RecordingQueue final : public gpu::Queue {
   explicit RecordingQueue(Backend& backend) : backend_(backend) {}
 
   void launch(const gpu::Launch& l) override {
+    gpu::trace_launch(l);
     add([l](gpu::Queue& q) { q.launch(l); });
   }
   void gemm(const gpu::Gemm& g) override {

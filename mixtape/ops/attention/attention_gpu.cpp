@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "mixtape/backend/gpu/launcher.h"
+#include "mixtape/backend/gpu/variants.h"
 #include "mixtape/ops/attention/attention_params.h"
 
 namespace mixtape::gpu {
@@ -21,13 +22,23 @@ Lengths lengths_of(const Call& call, const AttentionParams& p) {
   return {call.dispatch.reads.back(), call.index_errors(p.k_len + 1, true)};
 }
 
-// Kernels for matrix units take 16-bit values in whole packs of 16 bytes, and distances between rows that fit
-// in 23 bits.
-bool is_for_tensors(const Call& call, const AttentionParams& p) {
+// What the kernels for matrix units, of which `kernel` is one, do not take; null where they run.
+const char* obstacle_to_tensors(const Call& call, const AttentionParams& p, const std::string& kernel) {
   const auto is_aligned = [](const Buffer& b) { return b.byte_offset() % 16 == 0; };
-  return call.dtype(0) != DType::f32 && p.head_dim % 8 == 0 && p.q_heads * p.head_dim < (1 << 23) &&
-         p.scale > 0.0f && std::ranges::all_of(call.dispatch.reads, is_aligned) &&
-         std::ranges::all_of(call.dispatch.writes, is_aligned);
+  if (call.dtype(0) == DType::f32) return "it takes 16-bit values";
+  if (p.head_dim % 8 != 0) return "a head is no whole packs of 16 bytes";
+  if (p.q_heads * p.head_dim >= (1 << 23)) return "rows are too far apart for 23 bits";
+  if (!(p.scale > 0.0f)) return "the scale is not positive";
+  if (!std::ranges::all_of(call.dispatch.reads, is_aligned) ||
+      !std::ranges::all_of(call.dispatch.writes, is_aligned))
+    return "a buffer is not aligned to 16 bytes";
+  return call.queue.has(kernel) ? nullptr : "this card has none";
+}
+
+bool runs_on_tensors(const Call& call, const AttentionParams& p, const std::string& kernel) {
+  const char* obstacle = obstacle_to_tensors(call, p, kernel);
+  if (obstacle != nullptr) trace_pass_over(kernel, obstacle);
+  return obstacle == nullptr;
 }
 
 // Tiles of the kernels for up to `dim` dimensions: forward has `threads` and that many keys beside 128
@@ -52,7 +63,7 @@ std::uint32_t tensor_bytes(const TensorShape& s, std::int64_t rows) {
 bool forward_on_tensors(const Call& call, const AttentionParams& p, const Lengths& lengths) {
   const TensorShape& s = tensor_shape(p);
   const std::string kernel = str("attention_forward_tensor_", call.dtype(0), "_", s.dim);
-  if (!is_for_tensors(call, p) || !call.queue.has(kernel)) return false;
+  if (!runs_on_tensors(call, p, kernel)) return false;
   call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), {s.threads, 1, 1}, p,
               {call.read(0), call.read(1), call.read(2), lengths.lengths, call.write(0), call.write(1),
                lengths.errors},
@@ -92,9 +103,12 @@ Argument gradient(const Call& call, const AttentionParams& p, std::uint32_t bit)
 // dk and dv come first: where inputs are one variable, that is the order in which gradients are added.
 bool backward_on_tensors(const Call& call, const AttentionParams& p, const BackwardReads& in) {
   const TensorShape& s = tensor_shape(p);
-  if (in.q.dtype() != DType::bf16 || !is_for_tensors(call, p) ||
-      !call.queue.has(str("attention_dq_tensor_", s.dim)))
+  const std::string dq_kernel = str("attention_dq_tensor_", s.dim);
+  if (in.q.dtype() == DType::f16) {
+    trace_pass_over(dq_kernel, "it takes bf16 alone");
     return false;
+  }
+  if (!runs_on_tensors(call, p, dq_kernel)) return false;
   const std::int64_t query_tiles = p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile),
                      key_tiles = p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile);
   const Argument dq = gradient(call, p, 1), dk = gradient(call, p, 2), dv = gradient(call, p, 4);
@@ -110,7 +124,7 @@ bool backward_on_tensors(const Call& call, const AttentionParams& p, const Backw
     keys("dv", 4);
   }
   if ((p.wanted & 1) != 0) {
-    call.launch(str("attention_dq_tensor_", s.dim), grid_of(query_tiles), kBlock256, p, in.with({dq}),
+    call.launch(dq_kernel, grid_of(query_tiles), kBlock256, p, in.with({dq}),
                 tensor_bytes(s, 2 * kTensorTile + 4 * s.dq_keys));
   }
   return true;

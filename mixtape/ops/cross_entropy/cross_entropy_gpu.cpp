@@ -1,4 +1,5 @@
 #include "mixtape/backend/gpu/rows.h"
+#include "mixtape/backend/gpu/variants.h"
 #include "mixtape/ops/cross_entropy/cross_entropy_params.h"
 #include "mixtape/ops/cross_entropy/logits_rows_gpu.h"
 
@@ -28,10 +29,15 @@ void both(const Call& call) {
   const Argument errors = call.index_errors(p.cols, p.is_signed != 0);
   const ClusterShape shape = cluster_shape(p.rows, p.cols, size_of(x.dtype()));
   const std::string kernel = call.dispatch.kernel + shape.suffix();
-  if (shape.size > 0 && rows_are_packs({&x, &dx}) && call.queue.has(kernel)) {
+  const char* obstacle = shape.size == 0              ? "a row is too wide"
+                         : !rows_are_packs({&x, &dx}) ? "rows are no whole, aligned packs of 16 bytes"
+                         : !call.queue.has(kernel)    ? "this card has none"
+                                                      : nullptr;
+  if (obstacle == nullptr) {
     call.launch(kernel, shape.grid, shape.block, p, {x, targets, dloss, loss, dx, errors});
     return;
   }
+  trace_pass_over(call.dispatch.kernel + "_cluster*", obstacle);
   const auto lse = call.queue.scratch(static_cast<std::size_t>(p.rows) * 2 * sizeof(float));
   call.launch(str("cross_entropy_forward_", x.dtype()), grid_of(p.rows), row_threads(p.cols, x.dtype(), 512),
               p, {x, targets, loss, *lse, errors});

@@ -1,4 +1,5 @@
 #include "mixtape/backend/gpu/rows.h"
+#include "mixtape/backend/gpu/variants.h"
 #include "mixtape/ops/cross_entropy/logits_rows_gpu.h"
 #include "mixtape/ops/kl_div/kl_div_params.h"
 
@@ -30,12 +31,18 @@ void both(const Call& call) {
   const Buffer &loss = call.write(0), &dstudent = call.write(1);
   const ClusterShape shape = cluster_shape(p.rows, p.cols, size_of(student.dtype()));
   const std::string kernel = call.dispatch.kernel + shape.suffix();
-  if (shape.size > 0 && teacher.dtype() == student.dtype() &&
-      rows_are_packs({&teacher, &student, &dstudent}) && call.queue.has(kernel)) {
+  const char* obstacle = shape.size == 0                      ? "a row is too wide"
+                         : teacher.dtype() != student.dtype() ? "the rows' dtypes differ"
+                         : !rows_are_packs({&teacher, &student, &dstudent})
+                             ? "rows are no whole, aligned packs of 16 bytes"
+                         : !call.queue.has(kernel) ? "this card has none"
+                                                   : nullptr;
+  if (obstacle == nullptr) {
     call.launch(kernel, shape.grid, shape.block, p, {teacher, student, dloss, loss, dstudent},
                 shape.block_bytes());
     return;
   }
+  trace_pass_over(call.dispatch.kernel + "_cluster*", obstacle);
   const auto stats = call.queue.scratch(static_cast<std::size_t>(p.rows * kKlStats) * sizeof(float));
   call.launch(typed(call, "kl_div_forward"), grid_of(p.rows), row_threads(p.cols, DType::bf16, 512), p,
               {teacher, student, loss, *stats});

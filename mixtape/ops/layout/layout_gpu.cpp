@@ -16,11 +16,11 @@ struct Units {
   std::string kernel;
 };
 
-Units units(const Call& call, const std::string& stem, std::int64_t common) {
+Units units(const Call& call, const std::string& stem, Accumulate accumulate, std::int64_t common) {
   const std::int64_t bytes = element_bytes(call);
   const auto offsets = static_cast<std::int64_t>(call.read(0).byte_offset() | call.write(0).byte_offset());
   const std::int64_t unit = std::gcd(std::gcd(common * bytes, offsets), 16);
-  if (call.dispatch.kernel.find("_add_") != std::string::npos) {
+  if (accumulate == Accumulate::yes) {
     const std::string name = str(stem, "add_", call.write(0).dtype());
     return unit == 16 ? Units{16 / bytes, name + "_packs"} : Units{1, name};
   }
@@ -30,7 +30,7 @@ Units units(const Call& call, const std::string& stem, std::int64_t common) {
 
 Grid grid_for_units(std::int64_t count) { return grid_for(count, kLayoutUnits); }
 
-void runs(const Call& call) {
+void runs(const Call& call, Accumulate accumulate) {
   auto p = call.params<RunsParams>();
   if (p.from_stride == p.length && p.to_stride == p.length) {
     p.length *= p.count;
@@ -40,18 +40,18 @@ void runs(const Call& call) {
   std::int64_t common = 0;
   for (const std::int64_t n : {p.length, p.from_offset, p.from_stride, p.to_offset, p.to_stride})
     common = std::gcd(common, n);
-  const Units u = units(call, "layout_runs_", common);
+  const Units u = units(call, "layout_runs_", accumulate, common);
   for (std::int64_t* n : {&p.length, &p.from_offset, &p.from_stride, &p.to_offset, &p.to_stride})
     *n /= u.elements;
   call.launch(u.kernel, grid_for_units(p.count * p.length), kBlock256, p, {call.read(0), call.write(0)});
 }
 
 // The last axis stays the last: whole units move.
-void permute_units(const Call& call, PermuteParams p) {
+void permute_units(const Call& call, PermuteParams p, Accumulate accumulate) {
   const std::int64_t last = p.rank - 1;
   std::int64_t common = p.dims[last], count = 1;
   for (std::int64_t a = 0; a < last; ++a) common = std::gcd(common, p.strides[a]);
-  const Units u = units(call, "permute_", common);
+  const Units u = units(call, "permute_", accumulate, common);
   p.dims[last] /= u.elements;
   for (std::int64_t a = 0; a < last; ++a) p.strides[a] /= u.elements;
   for (std::int64_t a = 0; a < p.rank; ++a) count *= p.dims[a];
@@ -81,15 +81,17 @@ TurnParams turn_params(const PermuteParams& p, std::int64_t q, std::int64_t byte
   return t;
 }
 
-void permute(const Call& call) {
+void permute(const Call& call, Accumulate accumulate) {
   const auto& p = call.params<PermuteParams>();
   const std::int64_t q = std::find(p.strides, p.strides + p.rank, 1) - p.strides;
-  if (q == p.rank - 1) return permute_units(call, p);
+  if (q == p.rank - 1) return permute_units(call, p, accumulate);
   const TurnParams t = turn_params(p, q, element_bytes(call));
   std::int64_t tiles = t.row_tiles * t.col_tiles;
   for (std::int64_t a = 0; a < t.rank; ++a) tiles *= t.dims[a];
-  const std::string kind = call.dispatch.kernel.substr(std::string("permute_").size());
-  call.launch("permute_turn_" + kind, grid_of(tiles), {32, 8, 1}, t, {call.read(0), call.write(0)});
+  const std::string kernel = accumulate == Accumulate::yes
+                                 ? str("permute_turn_add_", call.write(0).dtype())
+                                 : str("permute_turn_", element_bytes(call), "_bytes");
+  call.launch(kernel, grid_of(tiles), {32, 8, 1}, t, {call.read(0), call.write(0)});
 }
 
 void repeat_backward(const Call& call) {
@@ -102,13 +104,18 @@ void repeat_backward(const Call& call) {
               {call.read(0), call.write(0)});
 }
 
-#define MOVES(PREFIX, LAUNCHER)                     \
-  MIXTAPE_GPU_LAUNCHER(PREFIX "1_bytes", LAUNCHER); \
-  MIXTAPE_GPU_LAUNCHER(PREFIX "2_bytes", LAUNCHER); \
-  MIXTAPE_GPU_LAUNCHER(PREFIX "4_bytes", LAUNCHER); \
-  MIXTAPE_GPU_LAUNCHERS(PREFIX "add_", LAUNCHER)
-MOVES("layout_runs_", runs);
-MOVES("permute_", permute);
+void add_runs(const Call& call) { runs(call, Accumulate::yes); }
+void move_runs(const Call& call) { runs(call, Accumulate::no); }
+void add_permuted(const Call& call) { permute(call, Accumulate::yes); }
+void move_permuted(const Call& call) { permute(call, Accumulate::no); }
+
+#define MOVES(PREFIX, MOVE, ADD)                \
+  MIXTAPE_GPU_LAUNCHER(PREFIX "1_bytes", MOVE); \
+  MIXTAPE_GPU_LAUNCHER(PREFIX "2_bytes", MOVE); \
+  MIXTAPE_GPU_LAUNCHER(PREFIX "4_bytes", MOVE); \
+  MIXTAPE_GPU_LAUNCHERS(PREFIX "add_", ADD)
+MOVES("layout_runs_", move_runs, add_runs);
+MOVES("permute_", move_permuted, add_permuted);
 MIXTAPE_GPU_LAUNCHERS("repeat_backward_", repeat_backward);
 
 }  // namespace

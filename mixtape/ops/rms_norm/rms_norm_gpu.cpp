@@ -1,74 +1,69 @@
-#include <bit>
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
 
 #include "mixtape/backend/gpu/partials_params.h"
 #include "mixtape/backend/gpu/rows.h"
+#include "mixtape/backend/gpu/variants.h"
 #include "mixtape/ops/rms_norm/rms_norm_params.h"
 
 namespace mixtape::gpu {
 namespace {
 
-// Threads for a row, rows beside each other, and which kernel.
-struct Shape {
-  Grid block;
-  std::string kernel;
-};
+// "_held<n>": a row in registers, n packs a thread; "_rows2": the same, and a block goes from row to row;
+// "_ahead": dx of a row while the next one is fetched.
+constexpr std::array kForward = {
+    RowVariant{"_held1", 32, kPartOfWarp, 0, 1},   RowVariant{"_held2", 64, 32, 8, 2},
+    RowVariant{"_held4", 128, 32, 8, 4},           RowVariant{"_rows2", 512, kWarpsOfRow, 1, 2},
+    RowVariant{"_held4", 1024, kWarpsOfRow, 1, 4}, RowVariant{"_held8", 4096, kWarpsOfRow, 1, 8}};
+// Wider rows are not held: the shares of dw need registers too.
+constexpr std::array kBackward = {RowVariant{"_held1", 32, kPartOfWarp, 0, 1},
+                                  RowVariant{"_ahead", 1024, kWarpsOfRow, 1, 1},
+                                  RowVariant{"_held4", 2048, kWarpsOfRow, 1, 4}};
+// Rows that are read twice.
+constexpr RowVariant kAny{"_any", 0, 512, 1, 0};
 
 // Blocks that go from row to row: about four on each multiprocessor of a large card.
 constexpr std::int64_t kRowBlocks = 512;
 
-std::uint32_t warps_for(std::int64_t threads) {
-  return static_cast<std::uint32_t>(ceil_div(threads, 32) * 32);
-}
+struct Choice {
+  RowVariant variant;
+  Grid block;
+};
 
-// A row of up to 32 packs takes part of a warp.
-Shape narrow(std::int64_t packs) {
-  const std::uint32_t threads = std::bit_ceil(static_cast<std::uint32_t>(packs));
-  return {{threads, 256 / threads, 1}, "_held1"};
-}
-
-Shape forward_shape(std::int64_t packs) {
-  if (packs <= 32) return narrow(packs);
-  if (packs <= 128) return {{32, 8, 1}, packs <= 64 ? "_held2" : "_held4"};
-  if (packs <= 512) return {{warps_for(ceil_div(packs, 2)), 1, 1}, "_rows2"};
-  if (packs <= 1024) return {{warps_for(ceil_div(packs, 4)), 1, 1}, "_held4"};
-  if (packs <= 4096) return {{warps_for(ceil_div(packs, 8)), 1, 1}, "_held8"};
-  return {{512, 1, 1}, "_any"};
-}
-
-// Wider rows are not held: the shares of dw need registers too.
-Shape backward_shape(std::int64_t packs) {
-  if (packs <= 32) return narrow(packs);
-  if (packs <= 1024) return {{warps_for(packs), 1, 1}, "_ahead"};
-  if (packs <= 2048) return {{warps_for(ceil_div(packs, 4)), 1, 1}, "_held4"};
-  return {{512, 1, 1}, "_any"};
-}
-
-Shape any_shape(std::int64_t cols, bool is_forward) {
-  if (cols <= 512 && is_forward) return {{32, 8, 1}, "_any"};
-  return {{std::min<std::uint32_t>(warps_for(ceil_div(cols, 4)), 512), 1, 1}, "_any"};
-}
-
-std::int64_t packs_of(const Call& call, std::int64_t cols) {
-  return ceil_div(cols * static_cast<std::int64_t>(size_of(call.dtype(0))), 16);
+Choice choice_of(const Call& call, bool are_packs, std::span<const RowVariant> variants, bool is_forward) {
+  const std::int64_t cols = call.params<RmsNormParams>().cols;
+  const std::string& kernel = call.dispatch.kernel;
+  const std::int64_t packs = ceil_div(cols * static_cast<std::int64_t>(size_of(call.dtype(0))), 16);
+  if (are_packs) {
+    const RowVariant* v = choose(kernel, variants, packs);
+    return v != nullptr ? Choice{*v, block_of(*v, packs)} : Choice{kAny, block_of(kAny, packs)};
+  }
+  trace_pass_over(kernel + variants.front().suffix, "rows are no whole, aligned packs of 16 bytes");
+  if (cols <= 512 && is_forward) return {kAny, {32, 8, 1}};
+  const std::int64_t threads = std::min<std::int64_t>(ceil_div(ceil_div(cols, 4), 32) * 32, 512);
+  return {kAny, {static_cast<std::uint32_t>(threads), 1, 1}};
 }
 
 void forward(const Call& call) {
   const auto& p = call.params<RmsNormParams>();
-  const bool is_packed = rows_are_packs({&call.read(0), &call.read(1), &call.write(0)});
-  const Shape shape = is_packed ? forward_shape(packs_of(call, p.cols)) : any_shape(p.cols, true);
-  const std::int64_t blocks = ceil_div(p.rows, shape.block[1]);
-  const bool goes_on = shape.kernel.starts_with("_rows");  // from row to row
-  call.launch(call.dispatch.kernel + shape.kernel, grid_of(goes_on ? std::min(blocks, kRowBlocks) : blocks),
-              shape.block, p, {call.read(0), call.read(1), call.write(0), call.write(1)});
+  const bool are_packs = rows_are_packs({&call.read(0), &call.read(1), &call.write(0)});
+  const Choice c = choice_of(call, are_packs, kForward, true);
+  const std::int64_t blocks = ceil_div(p.rows, c.block[1]);
+  const bool goes_on = std::string_view(c.variant.suffix) == "_rows2";
+  call.launch(call.dispatch.kernel + c.variant.suffix,
+              grid_of(goes_on ? std::min(blocks, kRowBlocks) : blocks), c.block, p,
+              {call.read(0), call.read(1), call.write(0), call.write(1)});
 }
 
 void backward(const Call& call) {
   const auto& p = call.params<RmsNormParams>();
   const Argument dx = p.wants_dx != 0 ? Argument(call.write(0)) : Argument();
   const Argument partials = p.wants_dw != 0 ? Argument(call.write(p.wants_dx)) : Argument();
-  const bool is_packed = rows_are_packs({&call.read(0), &call.read(1), &call.read(3)}) && dx.offset % 16 == 0;
-  const Shape shape = is_packed ? backward_shape(packs_of(call, p.cols)) : any_shape(p.cols, false);
-  call.launch(call.dispatch.kernel + shape.kernel, grid_of(ceil_div(p.rows, p.row_block)), shape.block, p,
+  const bool are_packs = rows_are_packs({&call.read(0), &call.read(1), &call.read(3)}) && dx.offset % 16 == 0;
+  const Choice c = choice_of(call, are_packs, kBackward, false);
+  call.launch(call.dispatch.kernel + c.variant.suffix, grid_of(ceil_div(p.rows, p.row_block)), c.block, p,
               {call.read(0), call.read(1), call.read(2), call.read(3), dx, partials});
 }
 
