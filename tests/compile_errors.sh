@@ -27,4 +27,10 @@ operand="beside a Var stands a Var or a number"
 refused 'x = x + buffer' "$operand"
 refused 'x = std::vector<float>{1.0f} * x' "$operand"
 refused 'x /= buffer' "$operand"
+
+element="a buffer holds float, bf16, f16, int32_t, uint32_t, uint8_t or uint16_t"
+refused 'Buffer::from(device, {1}, std::vector<double>{1.0})' "$element"
+refused 'Buffer::from(device, {1}, std::vector<long>{1})' "$element"
+refused 'Buffer::from(device, {2}, {1.0, 2.0})' "$element"
+refused 'buffer.to_vector<double>()' "$element"
 exit $failed

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/backend/gpu/modules.h"
@@ -25,6 +28,20 @@ TEST(GpuKernels, TheFatbinsHoldWhatTheSimulatorRuns) {
     if (name.starts_with("test_")) continue;
     EXPECT_TRUE(std::binary_search(compiled.begin(), compiled.end(), name)) << name;
   }
+}
+
+// So that the name that a profiler shows is found.
+TEST(GpuKernels, TheListHasEveryKernel) {
+  const std::filesystem::path tests = std::filesystem::absolute(__FILE__).parent_path();
+  std::ifstream list(tests / "../../docs/gpu_kernels.txt");
+  ASSERT_TRUE(list);
+  std::set<std::string> listed;
+  for (std::string name, file; list >> name >> file;) listed.insert(name);
+  std::vector<std::string> kernels = sim::kernels();
+  const std::vector<std::string> compiled = gpu::module_kernels();
+  kernels.insert(kernels.end(), compiled.begin(), compiled.end());
+  for (const std::string& name : kernels)
+    EXPECT_TRUE(name.starts_with("test_") || listed.contains(name)) << name << ": run docs/gpu_kernels.sh";
 }
 
 }  // namespace
