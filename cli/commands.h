@@ -5,8 +5,8 @@
 
 namespace mixtape::cli {
 
-// Exit statuses of the program.
-enum Status : int { ok = 0, failed = 1, usage = 2, not_improved = 3 };
+// Exit statuses of the program. `stopped` isn't one: it ends by the signal that stopped it, 128+N to a shell.
+enum Status : int { ok = 0, failed = 1, usage = 2, not_improved = 3, stopped = -1 };
 
 void add_quantize(CLI::App& app, int& status);
 void add_dwq(CLI::App& app, int& status);
@@ -16,5 +16,6 @@ void add_train(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
 void add_gradcheck(CLI::App& app, int& status);
+void add_version(CLI::App& app);
 
 }  // namespace mixtape::cli

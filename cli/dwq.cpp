@@ -72,7 +72,7 @@ class DwqRun {
     if (outcome_.training.stopped_early && !o_.write_on_interrupt) {
       fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n",
                  outcome_.training.steps_done);
-      return Status::failed;
+      return Status::stopped;
     }
     outcome_.result = evaluate_stored(student, teacher_model, "result");
     write_student(output, *opened_.source, with_stored_scales(student, storage_, device_), plan_, storage_);

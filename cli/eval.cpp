@@ -5,9 +5,11 @@
 
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "cli/model_path.h"
+#include "cli/open_device.h"
+#include "cli/outputs.h"
 #include "cli/progress.h"
 #include "mixtape/calib/evaluate.h"
-#include "mixtape/io/atomic_file.h"
 
 namespace mixtape::cli {
 namespace {
@@ -25,6 +27,7 @@ struct EvalOptions {
 // Windows of `length` tokens, as perplexity is usually counted: length-1 predictions each, nothing in front
 // but BOS where the tokenizer adds one.
 std::vector<TokenRow> windows(const EvalOptions& o, const OpenedModel& opened) {
+  warn_if_beyond_context(opened.config, o.length);
   TextOptions text;
   text.text_files = o.text_files;
   text.length = o.length - 1;
@@ -60,8 +63,9 @@ void print(const Evaluation& e) {
 }
 
 void run_eval(const EvalOptions& o) {
+  ReportFile report(o.json_file);
+  const Device device = open_device(o.model.device);
   const OpenedModel opened = o.model.open();
-  const Device device = Device::open(o.model.device);
   const std::vector<TokenRow> rows = windows(o, opened);
   Tape tape(device);
   const DType dtype = o.model.compute_dtype(opened.config);
@@ -74,7 +78,7 @@ void run_eval(const EvalOptions& o) {
   if (o.teacher.empty()) {
     result = evaluate(model, nullptr, tape, rows, o.batch_size, on_progress);
   } else {
-    const auto source = open_model(o.teacher);
+    const auto source = open_model(find_model(o.teacher));
     const ModelConfig config = source->config();
     require(config.vocab_size == opened.config.vocab_size, "eval: the teacher's vocabulary has ",
             config.vocab_size, " tokens, expected ", opened.config.vocab_size);
@@ -84,7 +88,7 @@ void run_eval(const EvalOptions& o) {
     result = evaluate(model, &teacher, tape, rows, o.batch_size, on_progress);
   }
   print(result);
-  if (!o.json_file.empty()) write_file(o.json_file, to_json(result).dump(2) + "\n");
+  report.write(to_json(result));
 }
 
 }  // namespace
@@ -94,17 +98,17 @@ void add_eval(CLI::App& app, int&) {
       app.add_subcommand("eval", "Perplexity of a model; with --teacher also KL and top-1 agreement.");
   auto o = std::make_shared<EvalOptions>();
   o->model.add(*command);
-  command->add_option("--teacher", o->teacher, "Compare with this model");
-  command->add_option("--text", o->text_files, "Text file; may be repeated")->required();
-  command->add_option("--length", o->length, "Tokens per window")
-      ->check(CLI::Range(2, 131072))
-      ->capture_default_str();
-  command->add_option("--max-tokens", o->max_tokens, "Use only the first tokens of the text, 0 for all")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--batch", o->batch_size, "Windows at a time")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--json", o->json_file, "Write the figures to this file");
+  OptionGroup(*command, "Model").path("--teacher", o->teacher, "MODEL", "Compare with this model");
+  OptionGroup data(*command, "Data");
+  data.paths("--text", o->text_files, "FILE", "Text; may be repeated")->required();
+  data.whole("--length,--max-seq-length", o->length, {.least = 2, .most = 131072}, "Tokens per window");
+  data.whole("--max-tokens", o->max_tokens, {.least = 0}, "Use only the first tokens of the text, 0: all");
+  data.whole("--batch,--batch-size", o->batch_size, {.least = 1}, "Windows at a time");
+  OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
+  command->footer(
+      "Examples:\n"
+      "  mixtape eval -m Qwen3-0.6B --text wiki.txt\n"
+      "  mixtape eval -m Qwen3-0.6B-3bit --teacher Qwen3-0.6B --text wiki.txt --json -");
   command->callback([o] { run_eval(*o); });
 }
 

@@ -1,13 +1,16 @@
 // mixtape generate: continues a prompt.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "cli/open_device.h"
 #include "mixtape/calib/sample.h"
 #include "mixtape/io/chat_template.h"
+#include "mixtape/io/json_file.h"
 #include "mixtape/io/tokenizer_files.h"
 
 namespace mixtape::cli {
@@ -51,6 +54,14 @@ TokenRow prompt_tokens(const GenerateOptions& o, const OpenedModel& opened) {
   return ids;
 }
 
+// Without the line break that ends it.
+std::string read_standard_input() {
+  std::string text = read_text("/dev/stdin");
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
 // Prints what is new since the last call: a token may end inside a character.
 class Printer {
  public:
@@ -71,8 +82,8 @@ class Printer {
 };
 
 void run_generate(const GenerateOptions& o) {
+  const Device device = open_device(o.model.device, stderr);
   const OpenedModel opened = o.model.open();
-  const Device device = Device::open(o.model.device);
   Tape tape(device);
   const DType dtype = o.model.compute_dtype(opened.config);
   const Parameters parameters = load_parameters(*opened.source, opened.config, dtype, device);
@@ -84,7 +95,9 @@ void run_generate(const GenerateOptions& o) {
   check_ids(std::vector<TokenRow>{prompt}, opened.config.vocab_size);
   if (o.samples == 1) {
     Printer printer(opened.tokenizer);
-    for (const std::uint32_t id : prompt) printer.add(id);
+    if (!o.chat) {
+      for (const std::uint32_t id : prompt) printer.add(id);
+    }
     sample(model, tape, {prompt}, o.count, options, [&](std::size_t, std::uint32_t id) { printer.add(id); });
     fmt::print("\n");
     return;
@@ -105,24 +118,28 @@ void add_generate(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("generate", "Continues a prompt.");
   auto o = std::make_shared<GenerateOptions>();
   o->model.add(*command);
-  command->add_option("--prompt", o->prompt, "Text to continue");
-  command->add_flag("--chat", o->chat, "Put the prompt into the model's chat template");
-  command->add_option("--date", o->date,
-                      "What the chat template takes for today, YYYY-MM-DD; today if not given");
-  command->add_option("--count", o->count, "Tokens at most")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--samples", o->samples, "How many texts")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--temperature", o->sample.temperature, "0 takes the most probable token")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--top-p", o->sample.top_p, "Keep the most probable tokens up to this probability")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  command->add_option("--seed", o->sample.seed, "Seed of the draws")->capture_default_str();
-  command->callback([o] { run_generate(*o); });
+  OptionGroup group(*command, "Text");
+  group.text("-p,--prompt", o->prompt, "TEXT", "Text to continue; -, or none in a pipe: standard input");
+  group.flag("--chat", o->chat, "Put the prompt into the model's chat template; print the answer alone");
+  group.path("--date", o->date, "DATE",
+             "What the chat template takes for today, YYYY-MM-DD; today if not given");
+  group.whole("-n,--count,--max-tokens", o->count, {.least = 1}, "Tokens at most");
+  group.whole("--samples", o->samples, {.least = 1}, "How many texts");
+  group.number("--temperature,--temp", o->sample.temperature, {.least = 0.001, .most = 100, .or_zero = true},
+               "0 takes the most probable token");
+  group.number("--top-p", o->sample.top_p, {.least = 0, .most = 1},
+               "Keep the most probable tokens up to this probability");
+  group.seed("--seed", o->sample.seed, "Seed of the draws");
+  command->footer(
+      "Examples:\n"
+      "  mixtape generate -m Qwen3-0.6B-3bit -p 'Once upon a time' -n 64\n"
+      "  echo 'Why is the sky blue?' | mixtape generate -m Qwen3-0.6B-3bit --chat");
+  command->callback([o, command] {
+    if (o->prompt == "-" || (command->count("--prompt") == 0 && ::isatty(STDIN_FILENO) == 0)) {
+      o->prompt = read_standard_input();
+    }
+    run_generate(*o);
+  });
 }
 
 }  // namespace mixtape::cli

@@ -6,7 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "mixtape/io/atomic_file.h"
+#include "cli/nearest.h"
+#include "cli/options.h"
+#include "cli/outputs.h"
+#include "mixtape/core/error.h"
 #include "mixtape/testing/check_registry.h"
 
 namespace mixtape::cli {
@@ -15,7 +18,7 @@ namespace {
 struct GradcheckOptions {
   std::string device = "cpu";
   std::vector<std::string> ops;
-  int runs = 20;
+  std::int64_t runs = 20;
   bool list = false;
   std::string json_file;
 };
@@ -86,9 +89,11 @@ nlohmann::json to_json(const Row& row) {
 // Those of the named ops, all if none is named.
 std::vector<testing::OpChecks> chosen_checks(const std::vector<std::string>& ops) {
   std::vector<testing::OpChecks> all = testing::all_op_checks();
+  std::vector<std::string> names;
+  for (const testing::OpChecks& checks : all) names.push_back(checks.op);
   for (const std::string& op : ops) {
-    const bool known = std::any_of(all.begin(), all.end(), [&](const auto& c) { return c.op == op; });
-    require(known, "gradcheck: there is no op '", op, "', expected one that `mixtape gradcheck` lists");
+    require(std::find(names.begin(), names.end(), op) != names.end(),
+            "gradcheck: ", unknown_word("op", op, names, "mixtape gradcheck --list"));
   }
   if (ops.empty()) return all;
   std::erase_if(all, [&](const auto& c) { return std::find(ops.begin(), ops.end(), c.op) == ops.end(); });
@@ -120,6 +125,7 @@ void print_bounds(const Device& device, const std::vector<testing::OpChecks>& ch
 }
 
 int run_gradcheck(const GradcheckOptions& o) {
+  ReportFile report(o.json_file);
   const Device device = Device::open(o.device);
   const std::vector<testing::OpChecks> chosen = chosen_checks(o.ops);
   if (o.list) {
@@ -133,7 +139,7 @@ int run_gradcheck(const GradcheckOptions& o) {
   std::size_t faults = 0, cases = 0;
   for (const testing::OpChecks& checks : chosen) {
     for (const DType dtype : checks.dtypes) {
-      const Row row = measure(device, checks, dtype, o.runs);
+      const Row row = measure(device, checks, dtype, static_cast<int>(o.runs));
       print(row);
       rows.push_back(to_json(row));
       faults += row.faults.size();
@@ -141,10 +147,7 @@ int run_gradcheck(const GradcheckOptions& o) {
     }
   }
   fmt::print("\n{} ops, {} cases, {} faults\n", chosen.size(), cases, faults);
-  if (!o.json_file.empty()) {
-    const nlohmann::json json = {{"device", device.description()}, {"runs", o.runs}, {"rows", rows}};
-    write_file(o.json_file, json.dump(2) + "\n");
-  }
+  report.write({{"device", device.description()}, {"runs", o.runs}, {"rows", rows}});
   return faults == 0 ? Status::ok : Status::failed;
 }
 
@@ -154,14 +157,13 @@ void add_gradcheck(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "gradcheck", "Checks every op's forward and gradient against double-precision oracles.");
   auto o = std::make_shared<GradcheckOptions>();
-  command->add_option("--device", o->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
-  command->add_option("--op", o->ops, "Only this op; may be repeated");
-  command->add_option("--runs", o->runs, "Runs that must give the same bits")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_flag("--list", o->list,
-                    "List ops, cases and bounds (units of epsilon + absolute); run nothing");
-  command->add_option("--json", o->json_file, "Write the figures to this file");
+  OptionGroup group(*command, "Checks");
+  group.path("--device", o->device, "NAME", kDeviceHelp);
+  group.paths("--op", o->ops, "NAME", "Only this op; may be repeated");
+  group.whole("--runs", o->runs, {.least = 1, .most = 1e6}, "Runs that must give the same bits");
+  group.flag("--list", o->list, "List ops, cases and bounds (units of epsilon + absolute); run nothing");
+  OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
+  command->footer("Example:\n  mixtape gradcheck --op softmax --op matmul --device auto");
   command->callback([o, &status] { status = run_gradcheck(*o); });
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "cli/model_path.h"
 #include "cli/progress.h"
 #include "mixtape/io/tensor_list.h"
 
@@ -40,7 +41,7 @@ void print_config(const ModelConfig& c) {
 }
 
 void run_info(const std::string& path, bool list) {
-  const auto source = open_model(path);
+  const auto source = open_model(find_model(path));
   const ModelConfig config = source->config();
   print_config(config);
   std::int64_t parameters = 0;
@@ -61,8 +62,12 @@ void add_info(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("info", "Shows a model's architecture and tensors.");
   auto path = std::make_shared<std::string>();
   auto list = std::make_shared<bool>(false);
-  command->add_option("model", *path, "A Hugging Face or MLX directory, or a .gguf file")->required();
-  command->add_flag("--tensors", *list, "List every tensor");
+  OptionGroup group(*command, "Model");
+  group
+      .path("-m,--model,model", *path, "MODEL",
+            "Hugging Face or MLX directory, GGUF file, or owner/name in the Hugging Face cache")
+      ->required();
+  group.flag("--tensors", *list, "List every tensor");
   command->callback([=] { run_info(*path, *list); });
 }
 

@@ -1,35 +1,98 @@
 // mixtape: calibrates quantized language models by gradient.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/signals.h"
+#include "cli/terminal.h"
 #include "cli/verbose.h"
+#include "cli/version.h"
 #include "mixtape/core/error.h"
 
-int main(int argc, char** argv) {
-  using namespace mixtape::cli;
-  CLI::App app("Calibrates quantized language models by gradient.", "mixtape");
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
+namespace mixtape::cli {
+namespace {
+
+// One line, whatever CLI11 made of it.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+int parse_and_run(CLI::App& app, int argc, char** argv, int& status) {
+  std::vector<std::string> words = checked_arguments(app, argc, argv);
+  if (words[0] == "--version" || words[0] == "-V") words = {"version"};
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  app.parse(std::move(words));
+  return status;
+}
+
+int report_failure(const std::string& text, int status) {
+  wait_if_ending();
+  note("mixtape: " + text);
+  return status;
+}
+
+int run(CLI::App& app, int argc, char** argv, int& status) {
+  try {
+    return parse_and_run(app, argc, argv, status);
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = app.get_subcommands();
+    fmt::print("{}", chosen.empty() ? app.help() : chosen[0]->help());
+    return Status::ok;
+  } catch (const CLI::ParseError& error) {
+    const auto chosen = app.get_subcommands();
+    return report_failure((chosen.empty() ? "" : chosen[0]->get_name() + ": ") + first_line(error.what()),
+                          Status::usage);
+  } catch (const Error& error) {
+    return report_failure(error.what(),
+                          error.code() == ErrorCode::invalid_argument ? Status::usage : Status::failed);
+  }
+}
+
+// What fmt throws where standard output can't be written, among others. A reader that has seen enough is no news.
+int system_failed(const std::system_error& error) {
+  if (std::ferror(stdout) == 0) return report_failure(error.what(), Status::failed);
+  if (error.code().value() == EPIPE) return Status::failed;
+  return report_failure(str("standard output: ", error.what()), Status::failed);
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app("mixtape calibrates quantized language models by gradient.", "mixtape");
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_version_flag("-V,--version", std::string(version()),
+                       "The version, its commit, compiler and backends");
   int status = Status::ok;
-  add_quantize(app, status);
   add_dwq(app, status);
+  add_quantize(app, status);
   add_eval(app, status);
   add_generate(app, status);
   add_train(app, status);
   add_info(app, status);
   add_doctor(app, status);
   add_gradcheck(app, status);
+  add_version(app);
   print_dispatches_if_asked();
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? Status::ok : Status::usage;
-  } catch (const mixtape::Error& error) {
-    fmt::print(stderr, "mixtape: {}\n", error.what());
-    return error.code() == mixtape::ErrorCode::invalid_argument ? Status::usage : Status::failed;
+    status = run(app, argc, argv, status);
+    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "cannot write");
+  } catch (const std::system_error& error) {
+    return system_failed(error);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "mixtape: {}\n", error.what());
-    return Status::failed;
+    return report_failure(error.what(), Status::failed);
   }
+  return status;
+}
+
+}  // namespace
+}  // namespace mixtape::cli
+
+int main(int argc, char** argv) {
+  using namespace mixtape::cli;
+  prepare_streams();
+  handle_signals();
+  const int status = run_program(argc, argv);
+  if (status == Status::stopped) end_by_signal();
   return status;
 }

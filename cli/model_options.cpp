@@ -2,12 +2,12 @@
 
 #include <fmt/core.h>
 
-#include <atomic>
-#include <csignal>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "cli/model_path.h"
 #include "cli/progress.h"
+#include "cli/terminal.h"
 #include "mixtape/calib/sample.h"
 #include "mixtape/calib/text_rows.h"
 #include "mixtape/io/chat_template.h"
@@ -15,13 +15,6 @@
 
 namespace mixtape::cli {
 namespace {
-
-std::atomic<bool> interrupt_seen = false;
-
-extern "C" void on_interrupt(int signal) {
-  interrupt_seen = true;
-  std::signal(signal, SIG_DFL);
-}
 
 // Chats of which something isn't used.
 void print_losses(const TextRows& text, std::int64_t length) {
@@ -75,15 +68,17 @@ std::string date_text(std::chrono::sys_seconds date) {
 }
 
 void ModelOptions::add(CLI::App& command) {
-  command.add_option("--model", path, "Model: a Hugging Face or MLX directory, or a .gguf file")->required();
-  command.add_option("--device", device, "cpu, cuda, cuda:N or auto")->capture_default_str();
-  command.add_option("--dtype", dtype, "Activations: f32, bf16, or auto (as the model)")
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
-      ->capture_default_str();
+  OptionGroup group(command, "Model");
+  group
+      .path("-m,--model,model", path, "MODEL",
+            "Hugging Face or MLX directory, GGUF file, or owner/name in the Hugging Face cache")
+      ->required();
+  group.path("--device", device, "NAME", kDeviceHelp);
+  group.choice("--dtype", dtype, {"auto", "f32", "bf16"}, "Activations; auto: as the model");
 }
 
 OpenedModel ModelOptions::open() const {
-  auto source = open_model(path);
+  auto source = open_model(find_model(path));
   ModelConfig config = source->config();
   warn_of_oddities(*source, config);
   Tokenizer tokenizer = Tokenizer::from_json(source->tokenizer_json(), source->tokenizer_config_json());
@@ -97,27 +92,18 @@ DType ModelOptions::compute_dtype(const ModelConfig& config) const {
 }
 
 void TextOptions::add(CLI::App& command) {
-  command.add_option("--text", text_files, "Text file; may be repeated");
-  command.add_option("--chats", chat_files, "Chats, one JSON object a line; may be repeated");
-  command.add_option("--date", date,
-                     "What chat templates take for today, YYYY-MM-DD; 2024-07-26 if not given");
-  command.add_option("--data", data, "self: text sampled from the model itself")
-      ->check(CLI::IsMember({"self"}));
-  command.add_option("--length", length, "Positions per row")
-      ->check(CLI::Range(8, 131072))
-      ->capture_default_str();
-  command.add_option("--rows", train_rows, "Training rows, 0 for all there are")
-      ->check(CLI::NonNegativeNumber);
-  command.add_option("--validation-rows", validation_rows, "Rows that choose the best state")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--report-rows", report_rows, "Rows kept for the report")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--self-rows", self_rows, "Rows to sample with --data self")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--seed", seed, "Seed of every random choice")->capture_default_str();
+  OptionGroup group(command, "Data");
+  group.paths("--text", text_files, "FILE", "Text; may be repeated");
+  group.paths("--chats", chat_files, "FILE", "Chats or texts, one JSON object a line; may be repeated");
+  group.path("--date", date, "DATE",
+             "What chat templates take for today, YYYY-MM-DD; 2024-07-26 if not given");
+  group.choice("--data", data, {"self"}, "self: text sampled from the model itself");
+  group.whole("--self-rows", self_rows, {.least = 1}, "Rows to sample with --data self");
+  group.whole("--length,--max-seq-length", length, {.least = 8, .most = 131072}, "Positions per row");
+  group.whole("--rows", train_rows, {.least = 0}, "Training rows, 0: all there are");
+  group.whole("--validation-rows", validation_rows, {.least = 1}, "Rows that choose the best state");
+  group.whole("--report-rows", report_rows, {.least = 1}, "Rows kept for the report");
+  group.seed("--seed", seed, "Seed of every random choice");
 }
 
 std::vector<TokenRow> TextOptions::rows(const OpenedModel& opened, const CausalLm* model, Tape* tape) const {
@@ -125,6 +111,7 @@ std::vector<TokenRow> TextOptions::rows(const OpenedModel& opened, const CausalL
                       static_cast<int>(!data.empty());
   require(sources == 1, "data: found ", sources,
           " kinds of text, expected one of --text, --chats and --data self");
+  warn_if_beyond_context(opened.config, length);
   std::vector<TokenRow> rows;
   if (!text_files.empty())
     rows = text_rows({text_files.begin(), text_files.end()}, opened.tokenizer, length, max_tokens).rows;
@@ -147,11 +134,14 @@ std::string TextOptions::describe() const {
   return names;
 }
 
+void warn_if_beyond_context(const ModelConfig& config, std::int64_t length) {
+  if (config.max_position_embeddings <= 0 || length <= config.max_position_embeddings) return;
+  warn(fmt::format("--length is {}, the model was made for {} positions (max_position_embeddings)", length,
+                   config.max_position_embeddings));
+}
+
 std::string count_text(std::span<const TokenRow> rows) {
   return fmt::format("{} rows, {} tokens", rows.size(), count_positions(rows));
 }
-
-void watch_interrupts() { std::signal(SIGINT, on_interrupt); }
-bool interrupted() { return interrupt_seen; }
 
 }  // namespace mixtape::cli

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/options.h"
+#include "cli/signals.h"
 #include "mixtape/calib/data.h"
 #include "mixtape/io/model_source.h"
 #include "mixtape/io/tokenizer.h"
@@ -52,6 +54,9 @@ struct TextOptions {
   std::string describe() const;
 };
 
+// A line of warning if rows of `length` positions are longer than the model was made for.
+void warn_if_beyond_context(const ModelConfig& config, std::int64_t length);
+
 // The token that begins a text: what the tokenizer puts there, else BOS, else EOS, else token 0.
 std::uint32_t first_token(const OpenedModel& opened);
 
@@ -61,9 +66,5 @@ std::string date_text(std::chrono::sys_seconds date);
 
 // "12 rows, 6144 tokens"
 std::string count_text(std::span<const TokenRow> rows);
-
-// Set by Ctrl-C after watch_interrupts(); a second Ctrl-C ends the program at once.
-void watch_interrupts();
-bool interrupted();
 
 }  // namespace mixtape::cli

@@ -2,9 +2,10 @@
 
 #include <fmt/core.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <utility>
+
+#include "cli/terminal.h"
 
 namespace mixtape::cli {
 namespace {
@@ -20,17 +21,13 @@ Progress::Progress(std::string what, std::string unit)
       unit_(std::move(unit)),
       start_(std::chrono::steady_clock::now()),
       shown_(start_ - std::chrono::hours(1)),
-      is_terminal_(::isatty(STDERR_FILENO) == 1) {}
+      rewrites_(can_rewrite_line()) {}
 
-Progress::~Progress() {
-  if (line_open_) fmt::print(stderr, "\n");
-}
+Progress::~Progress() { end_line(); }
 
 void Progress::update(std::int64_t done, std::int64_t total, const std::string& note) {
-  const bool finished = done >= total;
-  if (is_terminal_) {
-    if (since(shown_) < 0.1 && !finished) return;
-    show(done, total, note);
+  if (rewrites_) {
+    if (since(shown_) >= 0.1 || done >= total) show(done, total, note);
     return;
   }
   const int tenths = total > 0 ? static_cast<int>(10 * done / total) : 10;
@@ -41,24 +38,35 @@ void Progress::update(std::int64_t done, std::int64_t total, const std::string& 
 
 void Progress::show(std::int64_t done, std::int64_t total, const std::string& note) {
   shown_ = std::chrono::steady_clock::now();
-  const double seconds = since(start_);
-  const double rate = seconds > 0.0 ? static_cast<double>(done) / seconds : 0.0;
-  const double left = rate > 0.0 ? static_cast<double>(total - done) / rate : 0.0;
-  const std::string text = fmt::format(
-      "{}: {}/{} {}, {:.0f}/s, {} left, peak {}{}{}", what_, done, total, unit_, rate, format_seconds(left),
-      format_bytes(static_cast<double>(peak_resident_bytes())), note.empty() ? "" : ", ", note);
-  if (is_terminal_) {
-    fmt::print(stderr, "\r\033[K{}", text);
-    line_open_ = true;
+  if (rewrites_) {
+    rewrite_line(text(done, total, note, static_cast<std::size_t>(terminal_width()) - 1));
   } else {
-    fmt::print(stderr, "{}\n", text);
+    cli::note(text(done, total, note, std::string::npos));
   }
 }
 
-void Progress::line(const std::string& text) {
-  if (line_open_) fmt::print(stderr, "\r\033[K");
-  line_open_ = false;
-  fmt::print(stderr, "{}\n", text);
+// What a narrow terminal has no room for is left out, the least telling figure first.
+std::string Progress::text(std::int64_t done, std::int64_t total, const std::string& note,
+                           std::size_t width) const {
+  const double seconds = since(start_);
+  const double rate = seconds > 0.0 ? static_cast<double>(done) / seconds : 0.0;
+  const double left = rate > 0.0 ? static_cast<double>(total - done) / rate : 0.0;
+  const std::string count = fmt::format("{}/{}", done, total);
+  const std::string head = fmt::format("{}: {} {}", what_, count, unit_);
+  const std::string speed = ", " + format_rate(rate, unit_);
+  const std::string time = fmt::format(", {} left", format_seconds(left));
+  const std::string peak = fmt::format(", peak {}", format_bytes(static_cast<double>(peak_resident_bytes())));
+  const std::string behind = note.empty() ? "" : ", " + note;
+  for (const std::string& line : {head + speed + time + peak + behind, head + speed + time + behind,
+                                  head + time + behind, head + time, count + time}) {
+    if (line.size() <= width) return line;
+  }
+  return count;
+}
+
+std::string format_rate(double per_second, const std::string& unit) {
+  if (per_second >= 1.0 || per_second <= 0.0) return fmt::format("{:.0f}/s", per_second);
+  return fmt::format("{:.1f} s/{}", 1.0 / per_second, unit.substr(0, unit.size() - 1));
 }
 
 std::string format_seconds(double seconds) {

@@ -17,18 +17,19 @@ class Progress {
 
   // `note` stands behind the figures: a loss, say.
   void update(std::int64_t done, std::int64_t total, const std::string& note = "");
-  // A line of its own, above the progress line.
-  void line(const std::string& text);
 
  private:
   void show(std::int64_t done, std::int64_t total, const std::string& note);
+  std::string text(std::int64_t done, std::int64_t total, const std::string& note, std::size_t width) const;
+
   std::string what_, unit_;
   std::chrono::steady_clock::time_point start_, shown_;
-  bool is_terminal_;
-  bool line_open_ = false;
+  bool rewrites_;
   int tenths_shown_ = 0;
 };
 
+// "12/s", or "2.3 s/step" where one takes longer than a second. `unit` is a plural.
+std::string format_rate(double per_second, const std::string& unit);
 // "1m 05s", "12s"
 std::string format_seconds(double seconds);
 // "1.9 GB"

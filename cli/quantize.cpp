@@ -1,30 +1,43 @@
 // mixtape quantize: plain rounding.
-#include <fmt/core.h>
-
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "cli/open_device.h"
+#include "cli/outputs.h"
 #include "cli/quantize_options.h"
 
 namespace mixtape::cli {
+namespace {
+
+struct QuantizeCommand {
+  ModelOptions model;
+  QuantizeOptions quantize;
+};
+
+void run_quantize(const QuantizeCommand& o) {
+  ModelOutput output(o.quantize.out, o.model.path);
+  const Device device = open_device(o.model.device);
+  const OpenedModel opened = o.model.open();
+  const QuantizationPlan plan = o.quantize.plan(opened);
+  print_plan(opened, plan, false);
+  const DType storage = model_dtype(*opened.source);
+  output.require_space(storage_size(*opened.source, plan, storage).bytes);
+  output.write([&](AtomicDirectory& directory) {
+    write_rounded_model(directory, *opened.source, plan, o.quantize.rounding(), storage, device);
+  });
+}
+
+}  // namespace
 
 void add_quantize(CLI::App& app, int&) {
-  struct Options {
-    ModelOptions model;
-    QuantizeOptions quantize;
-  };
   CLI::App* command = app.add_subcommand("quantize", "Rounds a model's matrices to few bits.");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<QuantizeCommand>();
   o->model.add(*command);
   o->quantize.add(*command);
-  command->callback([o] {
-    AtomicDirectory output(o->quantize.out);
-    const OpenedModel opened = o->model.open();
-    const QuantizationPlan plan = o->quantize.plan(opened);
-    print_plan(opened, plan, false);
-    write_rounded_model(output, *opened.source, plan, o->quantize.rounding(), model_dtype(*opened.source),
-                        Device::open(o->model.device));
-    fmt::print("wrote        {}\n", o->quantize.out);
-  });
+  command->footer(
+      "Examples:\n"
+      "  mixtape quantize -m Qwen3-0.6B -o Qwen3-0.6B-4bit\n"
+      "  mixtape quantize -m model.gguf -o model-3bit --bits 3 --group-size 32");
+  command->callback([o] { run_quantize(*o); });
 }
 
 }  // namespace mixtape::cli

@@ -2,23 +2,23 @@
 
 #include <fmt/core.h>
 
+#include <map>
+#include <span>
+
 #include "cli/progress.h"
 
 namespace mixtape::cli {
 
 void QuantizeOptions::add(CLI::App& command) {
-  command.add_option("--out", out, "Directory to write; it must not exist")->required();
-  command.add_option("--bits", bits, "Bits per code: 2, 3, 4, 5, 6 or 8")
-      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
-      ->capture_default_str();
-  command.add_option("--group-size", group_size, "Weights that share a scale: 32, 64 or 128")
-      ->check(CLI::IsMember({32, 64, 128}))
-      ->capture_default_str();
-  command.add_option("--mode", mode, "Rounding rules of the reference's gpu or cpu path")
-      ->check(CLI::IsMember({"gpu", "cpu"}))
-      ->capture_default_str();
-  command.add_flag("--smaller-groups", smaller_groups, "Where the group doesn't divide, take a smaller one");
-  command.add_flag("--quantize-routers", quantize_routers, "Routers to 8 bits, group 64, instead of float");
+  OptionGroup group(command, "Output");
+  group.path("-o,--out,--mlx-path", out, "DIR", "Directory to write; it must not exist")->required();
+  group.whole("--bits,--q-bits", bits, {2, 3, 4, 5, 6, 8}, "Bits per code: 2, 3, 4, 5, 6 or 8");
+  group.whole("--group-size,--q-group-size", group_size, {32, 64, 128},
+              "Weights that share a scale: 32, 64 or 128");
+  group.choice("--rounding,--mode", mode, {"gpu", "cpu"},
+               "The reference's rules of rounding, of its gpu or its cpu path");
+  group.flag("--smaller-groups", smaller_groups, "Where the group doesn't divide, take a smaller one");
+  group.flag("--quantize-routers", quantize_routers, "Routers to 8 bits, group 64, instead of float");
 }
 
 QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
@@ -27,6 +27,20 @@ QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
   options.quantize_routers = quantize_routers;
   options.smaller_groups = smaller_groups;
   return plan_quantization(*opened.source, options);
+}
+
+// A line for each module that stays in float; without `all` one for each reason that more than three share.
+static void print_skipped(const QuantizationPlan& plan, bool all) {
+  constexpr std::size_t kFew = 3;
+  std::map<std::string, std::vector<PlannedModule>> by_reason;
+  for (const PlannedModule& m : plan.skipped()) by_reason[m.reason].push_back(m);
+  for (const auto& [reason, modules] : by_reason) {
+    const bool each = all || modules.size() <= kFew;
+    for (const PlannedModule& m : std::span(modules).first(each ? modules.size() : 1)) {
+      fmt::print("in float     {} {}{} ({})\n", m.path, str(m.shape),
+                 each ? "" : fmt::format(" and {} more", modules.size() - 1), reason);
+    }
+  }
 }
 
 void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, bool all) {
@@ -41,9 +55,7 @@ void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, bool al
   for (const std::string& name : plan.left_out) {
     fmt::print("left out     {} (the model has no such tensor)\n", name);
   }
-  for (const PlannedModule& m : plan.skipped()) {
-    fmt::print("in float     {} {} ({})\n", m.path, str(m.shape), m.reason);
-  }
+  print_skipped(plan, all);
   const StorageSize size = storage_size(*opened.source, plan, model_dtype(*opened.source));
   fmt::print("quantized    {} modules, {}, {:.3f} bits per weight\n", quantized,
              format_bytes(static_cast<double>(size.bytes)), size.bits_per_weight());

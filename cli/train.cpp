@@ -77,7 +77,7 @@ int run_train(const PretrainOptions& o) {
                                    o.train, training_hooks(progress));
   if (report.stopped_early) {
     fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n", report.steps_done);
-    return Status::failed;
+    return Status::stopped;
   }
   TapeWeights weights(tape, parameters, Trainable::nothing);
   const CausalLm model(config, weights, DType::f32);

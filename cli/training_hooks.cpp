@@ -2,7 +2,8 @@
 
 #include <fmt/core.h>
 
-#include "cli/model_options.h"
+#include "cli/signals.h"
+#include "cli/terminal.h"
 
 namespace mixtape::cli {
 
@@ -11,8 +12,7 @@ TrainHooks training_hooks(Progress& progress) {
   hooks.should_stop = interrupted;
   hooks.progress = [&progress](const TrainProgress& p) {
     if (p.validation) {
-      progress.line(
-          fmt::format("step {:>5}  validation loss {:.5f}", p.validation->step, p.validation->loss));
+      note(fmt::format("step {:>5}  validation loss {:.5f}", p.validation->step, p.validation->loss));
     } else {
       progress.update(p.step, p.steps,
                       fmt::format("loss {:.4f}, {:.0f} tokens/s", p.loss, p.tokens_per_second));

@@ -49,7 +49,7 @@ class ModelSource {
   virtual std::map<std::string, std::string> extra_files() const = 0;
 };
 
-// A Hugging Face or MLX directory, or a .gguf file.
+// A Hugging Face or MLX directory, or a GGUF file, whatever its name.
 std::unique_ptr<ModelSource> open_model(const std::filesystem::path& path);
 
 }  // namespace mixtape

@@ -190,8 +190,11 @@ TEST(ModelSource, SkipsStoredRotaryFrequencies) {
   EXPECT_TRUE(open_model(directory.path())->names().empty());
 }
 
-TEST(ModelSource, OpensGgufFilesByTheirName) {
+TEST(ModelSource, OpensGgufFilesByTheirNameOrFirstBytes) {
   const TempDirectory directory;
+  for (const char* name : {"x.GGUF", "sha256-0123"}) {
+    MIXTAPE_EXPECT_ERROR(open_model(directory.write(name, "GGUFxxxx")), ErrorCode::format, "version");
+  }
   const fs::path file = directory.write("x.gguf", "not a GGUF file at all");
   MIXTAPE_EXPECT_ERROR(open_model(file), ErrorCode::format, "x.gguf");
 }
@@ -202,7 +205,7 @@ TEST(ModelSource, RefusesWhatIsNoModel) {
   MIXTAPE_EXPECT_ERROR(open_model(directory.path()), ErrorCode::io, "found neither model.safetensors nor");
   const fs::path file = directory.write("x.bin", "?");
   MIXTAPE_EXPECT_ERROR(open_model(file), ErrorCode::not_supported,
-                       "expected a model directory or a .gguf file");
+                       "isn't GGUF, expected a GGUF file or the directory of a model");
   write_model(directory.path(), {{"model.norm.weight", {1}, {1}}});
   fs::remove(directory / "config.json");
   MIXTAPE_EXPECT_ERROR(open_model(directory.path()), ErrorCode::io, "config.json: cannot open");

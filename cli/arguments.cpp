@@ -1,0 +1,109 @@
+#include "cli/arguments.h"
+
+#include <algorithm>
+#include <cctype>
+#include <span>
+
+#include "cli/nearest.h"
+#include "mixtape/core/error.h"
+
+namespace mixtape::cli {
+namespace {
+
+using Words = std::span<const std::string>;
+
+// "-1" and "-" are values.
+bool looks_like_option(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && word[1] != '.' &&
+         std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+}
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+// "--out=x" and "-ox" hold their value.
+struct OptionWord {
+  std::string name;
+  bool has_value = false;
+};
+
+OptionWord split(const std::string& word) {
+  if (!word.starts_with("--")) return {word.substr(0, 2), word.size() > 2};
+  const std::size_t equals = word.find('=');
+  return {word.substr(0, equals), equals != word.npos};
+}
+
+bool lacks_its_value(const std::string& word) {
+  return word.ends_with('=') && word.find('=') + 1 == word.size();
+}
+
+const CLI::Option* find(const CLI::App& command, const std::string& name) {
+  return command.get_option_no_throw(name);
+}
+
+// How many of the words after an option are its values.
+std::size_t count_values(const CLI::App& command, const CLI::Option& option, const std::string& name,
+                         Words after) {
+  if (option.get_items_expected_max() == 0) return 0;
+  require(!after.empty(), command.get_name(), ": ", name, " has no value");
+  const bool is_option = looks_like_option(after[0]) && find(command, split(after[0]).name) != nullptr;
+  require(!is_option, command.get_name(), ": ", name, " has no value, found ", after[0], " behind it");
+  std::size_t count = 1;
+  while (option.get_items_expected_max() > 1 && count < after.size() && !looks_like_option(after[count]))
+    ++count;
+  return count;
+}
+
+void check_words(const CLI::App& command, Words words) {
+  std::size_t places = 0;  // for words that belong to no option
+  for (const CLI::Option* option : command.get_options()) places += option->get_positional() ? 1 : 0;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!looks_like_option(words[i])) {
+      require(places > 0, command.get_name(), ": '", words[i], "' belongs to no option");
+      --places;
+      continue;
+    }
+    const OptionWord word = split(words[i]);
+    const CLI::Option* option = find(command, word.name);
+    require(option != nullptr, command.get_name(), ": ",
+            unknown_word("option", word.name, option_names(command), "mixtape help " + command.get_name()));
+    require(!lacks_its_value(words[i]), command.get_name(), ": ", word.name, " has no value");
+    if (!word.has_value) i += count_values(command, *option, word.name, words.subspan(i + 1));
+  }
+}
+
+}  // namespace
+
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> checked_arguments(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  require(!words.empty(), "no command was given, `mixtape help` lists them");
+  if (words[0] == "help") {
+    words.erase(words.begin());
+    words.resize(std::min<std::size_t>(words.size(), 1));
+    words.emplace_back("--help");
+  }
+  if (looks_like_option(words[0])) {
+    check_words(app, Words(words).first(1));
+    return words;
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands_of(app)) {
+    names.push_back(command->get_name());
+    if (names.back() != words[0]) continue;
+    check_words(*command, Words(words).subspan(1));
+    return words;
+  }
+  fail(ErrorCode::invalid_argument, unknown_word("command", words[0], names, "mixtape help"));
+}
+
+}  // namespace mixtape::cli

@@ -1,0 +1,14 @@
+# Writes OUTPUT, a source file with the commit's name; only if it changed, so that nothing is built again otherwise.
+execute_process(COMMAND git describe --always --abbrev=7 --dirty --exclude=* WORKING_DIRECTORY ${SOURCE}
+                OUTPUT_VARIABLE commit ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
+if(failed)
+  set(commit "unknown commit")
+endif()
+set(text "#include \"cli/version.h\"\n\nconst char* mixtape::cli::commit() { return \"${commit}\"; }\n")
+set(before "")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} before)
+endif()
+if(NOT before STREQUAL text)
+  file(WRITE ${OUTPUT} "${text}")
+endif()

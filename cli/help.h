@@ -1,0 +1,14 @@
+// What --help prints: the options in their groups, within 80 columns.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace mixtape::cli {
+
+class HelpFormatter : public CLI::FormatterBase {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
+};
+
+}  // namespace mixtape::cli

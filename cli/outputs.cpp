@@ -1,0 +1,141 @@
+#include "cli/outputs.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "mixtape/core/error.h"
+#include "mixtape/io/safetensors_writer.h"
+
+namespace mixtape::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Tokenizer, config, index: what stands beside the weights.
+constexpr std::uint64_t kSpareBytes = 32 << 20;
+
+fs::path absolute_path(const std::string& path) {
+  std::error_code reason;
+  const fs::path found = fs::weakly_canonical(path, reason);
+  const fs::path whole = fs::absolute(reason ? fs::path(path) : found).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+void tell_swept(const std::vector<fs::path>& swept) {
+  for (const fs::path& path : swept) warn("removed " + path.string() + ", which a run that died had left");
+}
+
+// Places for a result that its own refuses: beside it, then other disks, memory last.
+std::vector<fs::path> other_places(const std::string& name) {
+  const fs::path target = absolute_path(name);
+  const std::string file =
+      fmt::format("{}.kept-{}", name == "-" ? "report" : target.filename().string(), ::getpid());
+  std::vector<fs::path> places;
+  std::error_code ignored;
+  if (name != "-" && !target.string().starts_with("/dev/")) places.push_back(target.parent_path() / file);
+  places.push_back(fs::temp_directory_path(ignored) / file);
+  if (const char* home = std::getenv("HOME")) places.push_back(fs::path(home) / file);
+  places.push_back(fs::path("/dev/shm") / file);
+  return places;
+}
+
+double bytes_in(const fs::path& directory) {
+  double bytes = 0.0;
+  for (const auto& entry : fs::directory_iterator(directory)) bytes += static_cast<double>(entry.file_size());
+  return bytes;
+}
+
+// Calls `write` for each place until one takes the result, and throws what the first place's reason was.
+template <class Write>
+[[noreturn]] void keep_elsewhere(const std::string& name, const std::string& reason, Write write) {
+  for (const fs::path& place : other_places(name)) {
+    try {
+      write(place);
+    } catch (const Error&) {
+      continue;
+    }
+    fail(ErrorCode::io, reason, "; the result is in ", place.string());
+  }
+  fail(ErrorCode::io, reason, "; no other place took the result");
+}
+
+}  // namespace
+
+void refuse_inside(const std::string& what, const std::string& path, const std::string& of,
+                   const std::string& folder) {
+  const fs::path inner = absolute_path(path), outer = absolute_path(folder);
+  const auto [end, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  require(end != outer.end(), what, ": ", path, " lies in the directory of ", of, ", expected another place");
+}
+
+ModelOutput::ModelOutput(std::string out, const std::string& model) : out_(std::move(out)) {
+  std::error_code ignored;
+  if (fs::is_directory(model, ignored)) refuse_inside("--out", out_, "the model", model);
+  directory_ = std::make_unique<AtomicDirectory>(out_);
+  tell_swept(directory_->swept());
+}
+
+void ModelOutput::require_space(std::uint64_t bytes) const {
+  const double wanted = static_cast<double>(bytes + kSpareBytes);
+  struct statvfs disk {};
+  if (::statvfs(directory_->path().c_str(), &disk) == 0) {
+    const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    if (free < wanted) {
+      fail(ErrorCode::io, out_, ": ", format_bytes(free), " are free on its disk, expected ",
+           format_bytes(wanted));
+    }
+  }
+  const std::uint64_t largest = std::min(bytes, ShardOptions{}.max_shard_bytes);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < largest) {
+    fail(ErrorCode::io, out_, ": files may have ", format_bytes(static_cast<double>(limit.rlim_cur)),
+         " here (ulimit -f), expected ", format_bytes(static_cast<double>(largest)));
+  }
+}
+
+void ModelOutput::write(const std::function<void(AtomicDirectory&)>& fill) {
+  try {
+    fill(*directory_);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::io) throw;
+    const std::string reason = error.what();
+    directory_.reset();  // makes room
+    keep_elsewhere(out_, reason, [&](const fs::path& place) {
+      AtomicDirectory other(place);
+      fill(other);
+    });
+  }
+  fmt::print("wrote        {}, {}\n", out_, format_bytes(bytes_in(directory_->target())));
+}
+
+ReportFile::ReportFile(const std::string& name, const std::string& out) : name_(name) {
+  if (name.empty()) return;
+  if (!out.empty()) refuse_inside("--json", name, "--out", out);
+  file_ = std::make_unique<OutputFile>(name);
+  tell_swept(file_->swept());
+}
+
+void ReportFile::write(const nlohmann::json& report) {
+  if (!file_) return;
+  const std::string text = report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  std::fflush(stdout);  // "-" comes after what was printed
+  try {
+    file_->write(text);
+  } catch (const Error& error) {
+    const std::string reason = error.what();
+    file_.reset();
+    keep_elsewhere(name_, reason, [&](const fs::path& place) { write_file(place, text); });
+  }
+}
+
+}  // namespace mixtape::cli

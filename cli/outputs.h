@@ -1,0 +1,51 @@
+// Where results go. Whatever can be found out about a place is found out before the work begins; a result that
+// still can't be written there is kept in another place.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "mixtape/io/atomic_file.h"
+#include "mixtape/io/output_file.h"
+
+namespace mixtape::cli {
+
+// Throws if `path` is `folder` or lies below it; `what` and `of` name the two: "--json", "--out".
+void refuse_inside(const std::string& what, const std::string& path, const std::string& of,
+                   const std::string& folder);
+
+// The directory of --out.
+class ModelOutput {
+ public:
+  // Makes its place; warns of what dead runs left there. Refused are names that exist, that another run is
+  // writing, or that lie in `model`.
+  ModelOutput(std::string out, const std::string& model);
+
+  // Throws if the disk has less room, or the process may not write files as large.
+  void require_space(std::uint64_t bytes) const;
+  // `fill` writes and commits the directory. If the system refuses, it is called again for other places, and
+  // an error says which one took the result. Prints where it went and its size.
+  void write(const std::function<void(AtomicDirectory&)>& fill);
+
+ private:
+  std::string out_;
+  std::unique_ptr<AtomicDirectory> directory_;
+};
+
+// The file of --json; "-" is standard output.
+class ReportFile {
+ public:
+  // An empty name: there is no report. It may not lie in `out`, the directory of --out, if that is given.
+  explicit ReportFile(const std::string& name, const std::string& out = "");
+
+  // If the system refuses, the report is kept in another place, and an error says where.
+  void write(const nlohmann::json& report);
+
+ private:
+  std::string name_;
+  std::unique_ptr<OutputFile> file_;
+};
+
+}  // namespace mixtape::cli

@@ -1,0 +1,78 @@
+#include "cli/signals.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "cli/terminal.h"
+#include "mixtape/io/temporary.h"
+
+namespace mixtape::cli {
+namespace {
+
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+
+std::atomic<bool> only_asks = false, ending = false;
+std::atomic<int> asked = 0;  // the signal
+
+sigset_t handled_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kSignals) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
+  return set;
+}
+
+[[noreturn]] void die_by(int signal) {
+  std::signal(signal, SIG_DFL);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::kill(::getpid(), signal);
+  ::_exit(128 + signal);  // process 1 of a container survives its own signals
+}
+
+void wait_for_signals(sigset_t set) {
+  for (;;) {
+    int signal = 0;
+    if (sigwait(&set, &signal) != 0) continue;
+    if (only_asks && asked.exchange(signal) == 0) {
+      note(signal == SIGINT ? "stopping after this batch; press Ctrl-C again to quit at once"
+                            : "stopping after this batch; a second signal quits at once");
+      continue;
+    }
+    ending = true;
+    end_line();
+    remove_live_temporaries();
+    die_by(signal);
+  }
+}
+
+}  // namespace
+
+void handle_signals() {
+  const sigset_t set = handled_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::thread(wait_for_signals, set).detach();
+}
+
+void watch_interrupts() { only_asks = true; }
+bool interrupted() { return asked != 0; }
+
+void end_by_signal() {
+  std::fflush(stdout);
+  die_by(asked != 0 ? asked.load() : SIGINT);
+}
+
+void wait_if_ending() {
+  while (ending) ::pause();
+}
+
+}  // namespace mixtape::cli

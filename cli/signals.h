@@ -1,0 +1,21 @@
+// Ctrl-C, SIGTERM and SIGHUP. A signal that was ignored when the program started (nohup) stays ignored.
+#pragma once
+
+namespace mixtape::cli {
+
+// From now on those signals go to a thread of their own, which removes temporaries and then lets the signal
+// end the program. Once, before any other thread starts.
+void handle_signals();
+
+// From now on the first signal only asks: it prints one line, and interrupted() turns true. The second one
+// ends the program.
+void watch_interrupts();
+bool interrupted();
+
+// Ends the program by the signal that asked, as a shell expects; see interrupted().
+[[noreturn]] void end_by_signal();
+
+// Holds this thread where a signal is about to end the program: errors that come of it are not worth a word.
+void wait_if_ending();
+
+}  // namespace mixtape::cli

@@ -1,0 +1,66 @@
+#include "cli/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace mixtape::cli {
+namespace {
+
+constexpr int kLeastWidth = 20;
+constexpr int kUsualWidth = 80;
+constexpr const char* kClear = "\r\033[K";
+
+std::atomic<bool> line_stands = false;
+
+}  // namespace
+
+void prepare_streams() {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+bool can_rewrite_line() {
+  const char* term = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) == 1 && (term == nullptr || std::string_view(term) != "dumb");
+}
+
+int terminal_width() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return std::max<int>(size.ws_col, kLeastWidth);
+  const char* columns = std::getenv("COLUMNS");
+  const int asked = columns == nullptr ? 0 : std::atoi(columns);
+  return asked > 0 ? std::max(asked, kLeastWidth) : kUsualWidth;
+}
+
+void put_error(const std::string& text) {
+  const std::size_t unused = std::fwrite(text.data(), 1, text.size(), stderr);
+  static_cast<void>(unused);
+}
+
+void note(const std::string& line) {
+  if (line_stands.exchange(false)) put_error(kClear);
+  put_error(line + "\n");
+}
+
+void warn(const std::string& text) { note("mixtape: warning: " + text); }
+
+void rewrite_line(const std::string& line) {
+  // The last column stays free: some terminals wrap as soon as it is taken.
+  put_error(kClear + line.substr(0, static_cast<std::size_t>(terminal_width()) - 1));
+  line_stands = true;
+}
+
+void end_line() {
+  if (line_stands.exchange(false)) put_error("\n");
+}
+
+}  // namespace mixtape::cli

@@ -1,0 +1,29 @@
+// Lines to standard error, and what the terminal behind it can do.
+#pragma once
+
+#include <string>
+
+namespace mixtape::cli {
+
+// Standard output by lines, so that a log holds them in order; writing into a closed pipe or past a limit on
+// file sizes becomes an error instead of a signal. Once, first in main.
+void prepare_streams();
+
+// Whether a line of standard error can be rewritten in place.
+bool can_rewrite_line();
+// Columns of the terminal behind standard error: what it says, else COLUMNS, else 80; 20 or more.
+int terminal_width();
+
+// Standard error is for people: where nobody can read it any more, the run goes on.
+void put_error(const std::string& text);
+// A line of its own; a progress line that stands there is cleared first.
+void note(const std::string& line);
+// "mixtape: warning: ..."
+void warn(const std::string& text);
+
+// `line` in place of the progress line that stands there, cut to the width.
+void rewrite_line(const std::string& line);
+// Ends the progress line that stands there, if any.
+void end_line();
+
+}  // namespace mixtape::cli

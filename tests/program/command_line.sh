@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# The command line: what is refused, in one line and before any work; what --help says.
+# usage: tests/program/command_line.sh SOURCE_DIR MIXTAPE
+source "$(dirname "$0")/lib.sh"
+echo words >"$work/text"
+quantize="quantize --model $model --out $work/new --group-size 32"
+dwq="dwq --model $model --out $work/new --group-size 32 --text $work/text"
+generate="generate --model $model --prompt Once"
+
+# refused TEXT ARGUMENTS...: status 2, one line.
+refused() { expect_line 2 "$@"; }
+
+refused "no command was given"
+refused "unknown command 'quantise', did you mean quantize?" quantise
+refused "unknown command 'foo', \`mixtape help\` lists them" foo
+refused "dwq: unknown option '--step', did you mean --steps?" dwq --step 4
+refused "eval: unknown option '--lenght', did you mean --length?" eval --lenght 4
+refused "eval: unknown option '--lr', \`mixtape help eval\` lists them" eval --lr 4
+refused "unknown op 'sofmax', did you mean softmax?" gradcheck --op sofmax
+refused "unknown option '-x'" -x
+refused "info: 'b' belongs to no option" info a b
+refused "dwq: --text has no value, found --bits behind it" dwq --text --bits 3
+refused "eval: -m has no value" eval -m
+refused "quantize: --out has no value" quantize --model "$model" --out=
+refused "info: --model is required" info
+refused "quantize: --out is required" quantize "$model"
+refused "--model is empty" info --model ''
+refused "--out is blank" quantize --model "$model" --out ' '
+refused "--text is empty" eval --model "$model" --text ''
+# shellcheck disable=SC2086
+while IFS='|' read -r text arguments; do refused "$text" $arguments; done <<END
+--bits is 7, expected 2, 3, 4, 5, 6 or 8|$quantize --bits 7
+--bits is 3.5, expected 2, 3|$quantize --bits 3.5
+--group-size is 0, expected 32, 64 or 128|quantize --model $model --out $work/new --group-size 0
+--rounding is up, expected gpu or cpu|$quantize --mode up
+--dtype is f8, expected auto, f32 or bf16|$quantize --dtype f8
+--rows is -1, expected a whole number, 0 or more|$dwq --rows -1
+--rows is 99999999999999999999, expected a whole number|$dwq --rows 99999999999999999999
+--validation-rows is 9223372036854775807, expected|$dwq --validation-rows 9223372036854775807
+--report-rows is 0, expected a whole number, 1 or more|$dwq --report-rows 0
+--self-rows is 0, expected a whole number, 1 or more|$dwq --self-rows 0
+--length is 7, expected a whole number, 8 to 131072|$dwq --max-seq-length 7
+--seed is -1, expected a whole number, 0 to|$dwq --seed -1
+--seed is 99999999999999999999999, expected|$dwq --seed 99999999999999999999999
+--count is 0, expected a whole number, 1 or more|$generate -n 0
+--samples is 0, expected a whole number, 1 or more|$generate --samples 0
+--temperature is -1, expected a number, 0 or 0.001 to 100|$generate --temp -1
+--top-p is 1.5, expected a number, 0 to 1|$generate --top-p 1.5
+--runs is 0, expected a whole number, 1|gradcheck --runs 0
+--max-tokens is -1, expected a whole number|eval --model $model --text $work/text --max-tokens -1
+is unknown, expected|$quantize --device gpu
+END
+
+expect 0 "mixtape 0." version
+for word in --version -V; do [ "$("$mixtape" $word)" = "$output" ] || complain "$word doesn't say what version says"; done
+[[ $output == *compiler* && $output == *cpu* ]] || complain "version names no compiler or backend: $output"
+
+# help: within 80 columns, with the exit status, and the same by both names.
+expect 0 "Commands:" help
+commands=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' <<<"$output")
+for command in '' $commands; do
+  # shellcheck disable=SC2086
+  expect 0 "Exit status: 0 done" $command --help
+  [ "$("$mixtape" help $command)" = "$output" ] || complain "help $command differs from $command --help"
+  wide=$(awk 'length > 80' <<<"$output")
+  [ -z "$wide" ] || complain "$command --help: wider than 80 columns: $wide"
+done
+
+only text
+finish

@@ -1,0 +1,61 @@
+# What the scripts that test the program share. Sourced with: SOURCE_DIR MIXTAPE
+set -uo pipefail
+cd "$1"
+mixtape=$(realpath "$2")
+model=$PWD/tests/data/stories260k
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+complain() {
+  echo "$*"
+  failed=1
+}
+
+# expect STATUS TEXT ARGUMENTS...: the program ends with the status and says the text; both streams are in $output.
+expect() {
+  local status=$1 text=$2 found
+  shift 2
+  output=$("$mixtape" "$@" 2>&1 </dev/null)
+  found=$?
+  if [ $found != "$status" ] || [[ $output != *"$text"* ]]; then
+    complain "mixtape $*: status $found, expected $status and '$text' in: $output"
+  fi
+}
+
+# expect_line STATUS TEXT ARGUMENTS...: the same, and the text is in the only line that says what is wrong.
+expect_line() {
+  expect "$@"
+  [ "$(grep -c '^mixtape: ' <<<"$output")" = 1 ] || complain "mixtape ${*:3}: expected one line of error, found: $output"
+  [ "$(tail -n 1 <<<"$output" | wc -c)" -lt 400 ] || complain "mixtape ${*:3}: a long line: $output"
+}
+
+# wait_for TEXT FILE: until the text is in the file, half a minute at most.
+wait_for() {
+  local i
+  for i in $(seq 300); do
+    grep -q -- "$1" "$2" 2>/dev/null && return
+    sleep 0.1
+  done
+  complain "'$1' didn't come in: $(cat "$2")"
+}
+
+# only NAMES...: nothing else is in $work.
+only() {
+  local left
+  left=$(cd "$work" && find . -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | grep -vxF "$(printf '%s\n' "$@")" | tr '\n' ' ')
+  [ -z "$left" ] || complain "left behind: $left"
+}
+
+# as_user COMMAND...: as somebody without root's rights, who owns $work.
+as_user() {
+  if [ "$(id -u)" = 0 ]; then
+    setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
+  else
+    "$@"
+  fi
+}
+
+story() { for i in $(seq "$1"); do echo "Once upon a time there was a cat number $i who liked to play."; done; }
+
+finish() { exit $failed; }
