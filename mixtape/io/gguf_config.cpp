@@ -165,6 +165,17 @@ json rope_scaling(const GgufKeys& keys, double theta, std::int64_t dim) {
   return {{"rope_type", "linear"}, {"type", "linear"}, {"factor", factor}};
 }
 
+// A text may end with more than one token: of a turn, of a message.
+void add_stop_id(std::int64_t id, json& config) {
+  json& ids = config["eos_token_id"];
+  if (ids.is_null()) {
+    ids = id;
+  } else if (ids != id) {
+    if (!ids.is_array()) ids = json::array({ids});
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
+}
+
 void add_token_ids(const GgufKeys& keys, std::int64_t vocab, json& config) {
   for (const char* name : {"bos", "eos", "padding", "unknown", "eot", "eom"}) {
     const std::string key = str("tokenizer.ggml.", name, "_token_id");
@@ -174,8 +185,8 @@ void add_token_ids(const GgufKeys& keys, std::int64_t vocab, json& config) {
       fail(ErrorCode::format, keys.file.where(), ": '", key, "' is ", id,
            ", expected below the vocabulary size ", vocab);
     }
-    if (name == std::string_view("bos") || name == std::string_view("eos"))
-      config[str(name, "_token_id")] = id;
+    if (name == std::string_view("bos")) config["bos_token_id"] = id;
+    if (std::string_view(name).starts_with('e')) add_stop_id(id, config);
   }
   const GgufValue* tokens = keys.file.find("tokenizer.ggml.tokens");
   if (tokens != nullptr && tokens->count > static_cast<std::uint64_t>(vocab)) {

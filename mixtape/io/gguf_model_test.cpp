@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "mixtape/core/error.h"
+#include "mixtape/io/tokenizer_files.h"
 #include "mixtape/testing/gguf_builder.h"
 #include "mixtape/testing/temp_directory.h"
 
@@ -309,6 +310,13 @@ TEST_F(GgufModel, J5_IdsBeyondTheVocabulary) {
   }
   const auto model = open(Model("llama").set("tokenizer.ggml.eos_token_id", &GgufBuilder::u32, 4u));
   EXPECT_THAT(model->config().eos_token_ids, ElementsAre(4));
+  const auto turns = open(Model("llama")
+                              .set("tokenizer.ggml.eos_token_id", &GgufBuilder::u32, 4u)
+                              .set("tokenizer.ggml.eot_token_id", &GgufBuilder::u32, 2u)
+                              .set("tokenizer.ggml.eom_token_id", &GgufBuilder::u32, 4u));
+  EXPECT_THAT(turns->config().eos_token_ids, ElementsAre(4, 2));
+  EXPECT_EQ(turns->config_json()["eos_token_id"], nlohmann::json({4, 2}));
+  EXPECT_THAT(stop_ids(*turns, Tokenizer::load("tests/data/stories260k")), ElementsAre(2, 4));
   const std::vector<std::string> six = {"a", "b", "c", "d", "e", "f"};
   EXPECT_THAT(
       refusal(Model("llama").set("tokenizer.ggml.tokens", &GgufBuilder::strings, six), ErrorCode::format),

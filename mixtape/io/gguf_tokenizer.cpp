@@ -214,6 +214,7 @@ json listed_merges(const Source& source) {
 
 struct ScoredMerge {
   double score;
+  std::string_view token;
   std::size_t left_length, right_length;  // in code points
   std::string_view left, right;
 };
@@ -228,13 +229,36 @@ void add_cuts(const Source& source, std::string_view token, double score, std::v
     const std::string_view left = token.substr(0, cut), right = token.substr(cut);
     const auto left_id = source.id_of(left), right_id = source.id_of(right);
     if (left_id && right_id) {
-      cuts.push_back({*left_id, *right_id, {score, left_length, length - left_length, left, right}});
+      cuts.push_back({*left_id, *right_id, {score, token, left_length, length - left_length, left, right}});
     }
   }
   std::sort(cuts.begin(), cuts.end(), [](const auto& a, const auto& b) {
     return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
   });
   for (const auto& entry : cuts) merges.push_back(std::get<2>(entry));
+}
+
+bool is_run(std::string_view token) {
+  const std::size_t size = first_code_point(token).size;
+  return token.substr(size) == token.substr(0, token.size() - size);
+}
+
+// Of joins with equal scores SentencePiece takes the leftmost, ranked merges the one of better rank. For runs of one
+// character (llama's spaces, all of one score) it is the same: the parts of a run shrink from left to right, and the
+// longer left part ranks first.
+void require_distinct(const Source& source, const std::vector<ScoredMerge>& merges) {
+  const ScoredMerge* last = nullptr;
+  for (const ScoredMerge& merge : merges) {
+    if (is_run(merge.token)) continue;
+    if (last && last->score == merge.score && last->token != merge.token) {
+      fail(ErrorCode::not_supported, source.where(), ": 'tokenizer.ggml.scores' gives ",
+           json(last->token).dump(), " and ", json(merge.token).dump(), " the same score ", merge.score,
+           ", which the ranked merges of a tokenizer.json can't express; expected a file with the "
+           "tokenizer's own "
+           "scores, or the model's directory");
+    }
+    last = &merge;
+  }
 }
 
 // SentencePiece merges the adjacent pair whose join has the best score. As ranks: by falling score, then the
@@ -252,6 +276,7 @@ json scored_merges(const Source& source) {
     return std::tie(a.score, a.left_length, a.right_length) >
            std::tie(b.score, b.left_length, b.right_length);
   });
+  require_distinct(source, merges);
   json pairs = json::array();
   for (const ScoredMerge& merge : merges) pairs.push_back({merge.left, merge.right});
   return pairs;
@@ -291,6 +316,26 @@ void add_sentence_piece(const Source& source, json& out) {
   out["model"]["byte_fallback"] = true;
 }
 
+std::string_view template_text(const GgufFile& file, const std::string& key) {
+  const std::string_view text = file.string(key);
+  require_utf8(text, file.where() + ": " + key);
+  return text;
+}
+
+// One text, or with those that have names ("tool_use") a list of {"name", "template"}; null if there is none.
+json chat_templates(const GgufFile& file) {
+  const std::string key = "tokenizer.chat_template", prefix = key + '.';
+  json list = json::array();
+  for (const auto& [name, value] : file.metadata()) {
+    if (!name.starts_with(prefix)) continue;
+    list.push_back({{"name", name.substr(prefix.size())}, {"template", template_text(file, name)}});
+  }
+  if (!file.has(key)) return list.empty() ? json() : list;
+  if (list.empty()) return template_text(file, key);
+  list.push_back({{"name", "default"}, {"template", template_text(file, key)}});
+  return list;
+}
+
 }  // namespace
 
 json gguf_tokenizer_json(const GgufFile& file) {
@@ -313,11 +358,8 @@ json gguf_tokenizer_config_json(const GgufFile& file) {
   for (const auto& [key, name] : kTokens) {
     if (const auto id = source.special_id(key)) out[name] = source.tokens[*id];
   }
-  if (file.has("tokenizer.chat_template")) {
-    const std::string_view text = file.string("tokenizer.chat_template");
-    require_utf8(text, file.where() + ": tokenizer.chat_template");
-    out["chat_template"] = text;
-  }
+  json templates = chat_templates(file);
+  if (!templates.is_null()) out["chat_template"] = std::move(templates);
   return out;
 }
 

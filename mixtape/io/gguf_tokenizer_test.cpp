@@ -195,6 +195,30 @@ TEST_F(GgufTokenizer, ConfigHoldsTokensAndChatTemplate) {
   EXPECT_EQ(config["chat_template"], "{{ messages }}");
 }
 
+TEST_F(GgufTokenizer, NamedChatTemplatesBecomeAList) {
+  GgufBuilder b = bpe("gpt-2", {"a"}, {});
+  b.string("tokenizer.chat_template.tool_use", "tools");
+  EXPECT_EQ(gguf_tokenizer_config_json(open(b))["chat_template"],
+            nlohmann::json::parse(R"([{"name": "tool_use", "template": "tools"}])"));
+  b.string("tokenizer.chat_template", "plain").strings("tokenizer.chat_templates", {"tool_use"});
+  EXPECT_EQ(gguf_tokenizer_config_json(open(b))["chat_template"],
+            nlohmann::json::parse(R"([{"name": "tool_use", "template": "tools"},
+                                      {"name": "default", "template": "plain"}])"));
+}
+
+// SentencePiece merges the leftmost of equal pairs; ranks can't say that.
+TEST_F(GgufTokenizer, EqualScoresAreRefused) {
+  const std::vector<std::string> tokens = {"a", "b", "c", "ab", "bc", "aa", "aaa"};
+  const std::vector<std::int32_t> types(7, 1);
+  const auto scored = [&](float ab, float bc) {
+    return spm(tokens, {-1, -1, -1, ab, bc, -9, -9}, types).boolean("tokenizer.ggml.add_bos_token", false);
+  };
+  EXPECT_THAT(refusal(scored(-1000, -1000), ErrorCode::not_supported),
+              AllOf(HasSubstr("\"ab\""), HasSubstr("\"bc\""), HasSubstr("-1000")));
+  const GgufBuilder distinct = scored(-4, -3).boolean("tokenizer.ggml.add_space_prefix", false);
+  EXPECT_THAT(tokenizer(distinct).encode("abc", false), ElementsAre(0, 4));
+}
+
 TEST_F(GgufTokenizer, UnknownNamesAreRefusedByName) {
   EXPECT_THAT(refusal(bpe("tekken", {"a"}, {}), ErrorCode::not_supported), HasSubstr("'tekken'"));
   GgufBuilder b;

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/json_file.h"
@@ -49,8 +50,9 @@ struct Tokenizer::Parts {
   Template around;
   AddedTokenFinder raw_tokens, normalized_tokens;
   Vocabulary added_ids;
-  std::vector<std::optional<std::string>> tokens;  // by id
-  std::vector<bool> special;                       // by id, may be shorter
+  std::vector<std::optional<std::string>> tokens;          // by id
+  std::unordered_map<std::uint32_t, std::string> decoded;  // added tokens that decode to another text
+  std::vector<bool> special;                               // by id, may be shorter
   std::optional<std::uint32_t> bos, eos;
 };
 
@@ -67,7 +69,9 @@ void Tokenizer::Parts::add(const AddedToken& token) {
   if (special.size() <= token.id) special.resize(token.id + 1);
   special[token.id] = token.special;
   if (token.normalized) {
-    normalized_tokens.add(token, normalize(token.content));
+    const std::string written = normalize(token.content);
+    normalized_tokens.add(token, written);
+    if (written != token.content) decoded[token.id] = written;
   } else {
     raw_tokens.add(token, token.content);
   }
@@ -225,7 +229,9 @@ std::string Tokenizer::decode(std::span<const std::uint32_t> ids, bool skip_spec
       fail(ErrorCode::index_out_of_range, "tokenizer: no token has the id ", ids[i], " found at position ",
            i);
     }
-    if (!skip_special || !is_special(ids[i])) tokens.push_back(*parts_->tokens[ids[i]]);
+    if (skip_special && is_special(ids[i])) continue;
+    const auto found = parts_->decoded.find(ids[i]);
+    tokens.push_back(found == parts_->decoded.end() ? *parts_->tokens[ids[i]] : found->second);
   }
   std::string text;
   for (const std::string& piece : parts_->decode(std::move(tokens))) text += piece;

@@ -38,7 +38,7 @@ json additional_templates(const fs::path& folder) {
 
 void add_ids(const json& ids, std::set<std::uint32_t>& out) {
   for (const json& id : ids.is_array() ? ids : json::array({ids})) {
-    if (id.is_number_unsigned()) out.insert(id.get<std::uint32_t>());
+    if (id.is_number_integer() && id >= 0) out.insert(id.get<std::uint32_t>());
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "mixtape/core/error.h"
 #include "mixtape/io/text_utf8.h"
 
@@ -121,6 +123,12 @@ std::string message_of(int code) {
   return text;
 }
 
+// Ten million steps are PCRE2's own limit; long runs of white space take a few for each byte.
+void set_match_limit(pcre2_match_context* context, std::size_t size) {
+  constexpr std::size_t kFloor = 10'000'000, kCeiling = 0xFFFFFFFF;
+  pcre2_set_match_limit(context, static_cast<std::uint32_t>(std::min(std::max(kFloor, 8 * size), kCeiling)));
+}
+
 std::vector<Match> find_literal(std::string_view text, const std::string& needle) {
   std::vector<Match> matches;
   for (std::size_t at = 0; (at = text.find(needle, at)) != std::string_view::npos; at += needle.size()) {
@@ -160,13 +168,16 @@ std::vector<Match> Regex::find_all(std::string_view text) const {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
       pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
+  const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context(
+      pcre2_match_context_create(nullptr), pcre2_match_context_free);
+  set_match_limit(context.get(), text.size());
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
   std::vector<Match> matches;
   for (std::size_t at = 0; at <= text.size();) {
-    int found = pcre2_match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, data.get(), nullptr);
+    int found = pcre2_match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, data.get(), context.get());
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its stack on the heap
-      found =
-          pcre2_match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(), nullptr);
+      found = pcre2_match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(),
+                          context.get());
     }
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0) fail(ErrorCode::not_supported, "tokenizer regex at byte ", at, ": ", message_of(found));

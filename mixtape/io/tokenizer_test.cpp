@@ -88,6 +88,23 @@ TEST(Tokenizer, LoadsADirectory) {
   EXPECT_FALSE(tokenizer.is_special(403));
 }
 
+// An added token that is sought in the normalized text is decoded as it is written there; the texts are what the
+// reference library makes of these ids.
+TEST(Tokenizer, NormalizedAddedTokensDecodeAsTheyAreWritten) {
+  json spec = read_json("tests/data/stories260k/tokenizer.json");
+  for (const auto& [text, id] : {std::pair{"<Tool>", 512}, {"a b", 514}, {" x", 515}})
+    spec["added_tokens"].push_back(added(text, id, {{"normalized", true}}));
+  spec["added_tokens"].push_back(added("<raw tok>", 513, {{"normalized", false}}));
+  const Tokenizer tokenizer = Tokenizer::from_json(spec, nullptr);
+  const auto decoded = [&](const Ids& ids) { return tokenizer.decode(ids, false); };
+  EXPECT_EQ(tokenizer.encode("hi <Tool> b", false), (Ids{270, 417, 512, 268}));
+  EXPECT_EQ(decoded({270, 417, 512, 268}), "hi <Tool> b");
+  EXPECT_EQ(decoded({514, 280}), "a b c");
+  EXPECT_EQ(decoded({515, 348}), " x y");
+  EXPECT_EQ(decoded({410, 512, 410}), " <Tool> ");
+  EXPECT_EQ(decoded({513, 410, 410, 456}), "<raw tok>  q");
+}
+
 // Added tokens are cut out before BPE, special or not.
 TEST(Tokenizer, K5_AddedTokenThatIsNotSpecial) {
   json spec = letters();
@@ -117,6 +134,16 @@ TEST(Tokenizer, AddedTokensOfTheConfiguration) {
 TEST(Tokenizer, LowestRankThenLeftmost) {
   const Tokenizer tokenizer = Tokenizer::from_json(letters(), nullptr);
   EXPECT_THAT(tokens_of(tokenizer, "abcab"), ElementsAre("a", "bc", "ab"));
+}
+
+TEST(Tokenizer, MillionsOfSpaces) {
+  json spec = letters();
+  spec["pre_tokenizer"] = {{"type", "Split"},
+                           {"pattern", {{"Regex", R"(\s+(?!\S)|\s+)"}}},
+                           {"behavior", "Isolated"},
+                           {"invert", false}};
+  const Tokenizer tokenizer = Tokenizer::from_json(spec, nullptr);
+  EXPECT_EQ(tokenizer.encode(std::string(12'000'000, ' ') + "a", false).back(), 0u);
 }
 
 // Far beyond what a quadratic merge finishes in the time of a test.
