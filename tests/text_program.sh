@@ -29,7 +29,8 @@ expect() {
     failed=1
   fi
 }
-chat() { expect "$2" generate --model "$work/$1" --chat --prompt Hi --count 1 --temperature 0 "${@:3}"; }
+# chat NAME ARGUMENTS...: the template made "<s>Once upon a time" of the prompt "Once"; anything else is continued otherwise.
+chat() { expect ", there" generate --model "$work/$1" --chat --prompt Once --count 2 --temperature 0 "${@:2}"; }
 dwq() {
   expect "$2" dwq --model "$work/$1" --out "$work/out-$RANDOM$RANDOM" --group-size 32 --steps 1 --batch 1 \
     --validation-rows 2 --report-rows 2 "${@:3}"
@@ -42,23 +43,23 @@ chats() {  # COUNT CONTENT [MORE]
 
 model file
 echo "$named}" >"$work/file/tokenizer_config.json"
-echo '<{{ messages[0].content }}>' >"$work/file/chat_template.jinja"
-chat file "<Hi>"
+echo '{{ bos_token }}{{ messages[0].content }} upon a time' >"$work/file/chat_template.jinja"
+chat file
 model both
 cp "$work/file/chat_template.jinja" "$work/both"
-chat both "<Hi>"
+chat both
 chats 12 "Once upon a time" >"$work/chats.jsonl"
 dwq both "training" --length 16 --chats "$work/chats.jsonl"
 
 model map
-echo '{"chat_template": "{{ bos_token|length }}{{ eos_token|length }}"}' >"$work/map/tokenizer_config.json"
+echo '{"chat_template": "{{ bos_token }}{% if eos_token|length == 4 %}Once upon a time{% endif %}"}' >"$work/map/tokenizer_config.json"
 echo "$named}" >"$work/map/special_tokens_map.json"
-chat map "34"
+chat map
 
 model date
-echo "$named, \"chat_template\": \"{{ strftime_now('%Y-%m-%d') }} {{ messages[0].content }}\"}" >"$work/date/tokenizer_config.json"
-chat date "$(date +%Y)"
-chat date "2020-02-29 Hi" --date 2020-02-29
+echo "$named, \"chat_template\": \"{{ bos_token }}{% if strftime_now('%Y') in ['2020', '$(date +%Y)'] %}Once upon a time{% else %}Some other day{% endif %}\"}" >"$work/date/tokenizer_config.json"
+chat date
+chat date --date 2020-02-29
 dwq date "2024-07-26 (in the chat template)" --length 16 --chats "$work/chats.jsonl"
 
 model tools
