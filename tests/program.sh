@@ -39,6 +39,7 @@ expect 0 "bits per weight" dwq --model $model --out "$work/new" --group-size 32 
 expect 0 "31 modules" quantize --model $model --out "$work/rounded" --group-size 32
 expect 0 "perplexity" eval --model "$work/rounded" --teacher $model --text "$work/short.txt" --length 32
 expect 0 "Once" generate --model "$work/rounded" --prompt "Once" --count 4
+MIXTAPE_VERBOSE=1 expect 0 "rms_norm_forward_f32  f32[1," generate --model "$work/rounded" --prompt "Once" --count 4
 expect 0 "llama" info $model
 expect 0 "processor" doctor
 expect 0 "2 ops" gradcheck --op softmax --op log_softmax --runs 2
