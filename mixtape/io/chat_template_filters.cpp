@@ -6,6 +6,7 @@
 #include "mixtape/core/error.h"
 #include "mixtape/io/chat_template_builtins.h"
 #include "mixtape/io/chat_template_format.h"
+#include "mixtape/io/chat_template_letters.h"
 #include "mixtape/io/chat_template_strings.h"
 #include "mixtape/io/text_utf8.h"
 

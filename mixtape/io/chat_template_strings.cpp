@@ -1,7 +1,5 @@
 #include "mixtape/io/chat_template_strings.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -9,6 +7,7 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/chat_template_format.h"
+#include "mixtape/io/chat_template_letters.h"
 #include "mixtape/io/text_utf8.h"
 
 namespace mixtape::chat {
@@ -19,45 +18,6 @@ using Method = Value (*)(const std::string&, const Arguments&);
 const std::string& text_of(const Value& value, const char* function) {
   require(value.string(), function, ": expected a string, found ", value.kind());
   return *value.string();
-}
-
-bool is_sigma(std::string_view letter) { return letter == "\u03A3"; }
-
-// Letters with a case, and those that it passes over, such as marks and apostrophes.
-bool has_case(char32_t c);
-bool is_passed_over(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
-    default:
-      return std::u32string_view(U"'.:\u00B7\u2018\u2019\u2024\u2027").find(c) != std::u32string_view::npos;
-  }
-}
-
-// A capital sigma at the end of a word has a small letter of its own.
-bool ends_word(std::string_view before, std::string_view behind) {
-  while (!before.empty() && is_passed_over(last_code_point(before).value))
-    before.remove_suffix(last_code_point(before).size);
-  while (!behind.empty() && is_passed_over(first_code_point(behind).value))
-    behind.remove_prefix(first_code_point(behind).size);
-  return !before.empty() && has_case(last_code_point(before).value) &&
-         (behind.empty() || !has_case(first_code_point(behind).value));
-}
-
-std::string lower_in_context(std::string_view text) {
-  if (text.find("\u03A3") == text.npos) return to_lower(text);
-  std::string out;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::string_view letter = text.substr(at, first_code_point(text.substr(at)).size);
-    const bool final = is_sigma(letter) && ends_word(text.substr(0, at), text.substr(at + letter.size()));
-    out += final ? "\u03C2" : to_lower(letter);
-    at += letter.size();
-  }
-  return out;
 }
 
 bool is_absent(const Value& value) { return value.is_undefined() || value.is_none(); }
@@ -262,38 +222,6 @@ Value join(const std::string& text, const Arguments& arguments) {
   return out;
 }
 
-enum class Case { none, lower, upper, title };
-
-Case case_of(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LL:
-      return Case::lower;
-    case UTF8PROC_CATEGORY_LU:
-      return Case::upper;
-    case UTF8PROC_CATEGORY_LT:
-      return Case::title;
-    default:
-      return Case::none;
-  }
-}
-
-bool has_case(char32_t c) { return case_of(c) != Case::none; }
-
-bool is_letter(char32_t c) {
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
-}
-bool is_decimal(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_ND;
-}
-// The superscripts and circled digits that are digits to Python.
-bool is_digit(char32_t c) {
-  return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
-         (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468);
-}
-bool is_alphanumeric(char32_t c) { return is_letter(c) || is_number(c); }
-bool is_ascii(char32_t c) { return c < 0x80; }
-
 // isalpha() and its like: of every character, and of no empty text.
 template <bool (*kTest)(char32_t)>
 Value all_are(const std::string& text, const Arguments& arguments) {
@@ -302,26 +230,6 @@ Value all_are(const std::string& text, const Arguments& arguments) {
     if (!kTest(first_code_point(rest).value)) return false;
   }
   return !text.empty() || kTest == is_ascii;
-}
-
-Value is_title(const std::string& text, const Arguments&) {
-  bool any = false, inside = false;
-  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(first_code_point(rest).size)) {
-    const Case c = case_of(first_code_point(rest).value);
-    if (c != Case::none && inside != (c == Case::lower)) return false;
-    inside = c != Case::none;
-    any = any || inside;
-  }
-  return any;
-}
-
-Value swap_case(const std::string& text, const Arguments&) {
-  std::string out;
-  for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(first_code_point(rest).size)) {
-    const std::string_view letter = rest.substr(0, first_code_point(rest).size);
-    out += case_of(first_code_point(rest).value) == Case::upper ? to_lower(letter) : to_upper(letter);
-  }
-  return out;
 }
 
 std::string filling(const std::string& fill, std::int64_t count) {
@@ -367,8 +275,6 @@ Value expand_tabs(const std::string& text, const Arguments& arguments) {
 }
 
 Value format(const std::string& text, const Arguments& arguments) { return format_braces(text, arguments); }
-
-Value fold(const std::string& text, const Arguments&) { return to_lower(to_upper(text)); }
 
 template <bool (*kTest)(std::string_view)>
 Value text_is(const std::string& text, const Arguments&) {
@@ -427,64 +333,8 @@ const std::map<std::string, Method>& methods() {
 Value strip(const std::string& text, const Arguments& arguments) {
   return strip_sides(text, arguments, true, true);
 }
-Value lower(const std::string& text, const Arguments&) { return lower_in_context(text); }
-Value upper(const std::string& text, const Arguments&) { return to_upper(text); }
 
 Value center(const std::string& text, const Arguments& arguments) { return justify<0>(text, arguments); }
-
-bool is_lower(std::string_view text) {
-  bool any = false;
-  for (; !text.empty(); text.remove_prefix(first_code_point(text).size)) {
-    const Case c = case_of(first_code_point(text).value);
-    if (c == Case::upper || c == Case::title) return false;
-    any = any || c == Case::lower;
-  }
-  return any;
-}
-
-bool is_upper(std::string_view text) {
-  bool any = false;
-  for (; !text.empty(); text.remove_prefix(first_code_point(text).size)) {
-    const Case c = case_of(first_code_point(text).value);
-    if (c == Case::lower || c == Case::title) return false;
-    any = any || c == Case::upper;
-  }
-  return any;
-}
-
-// The first letter of every run of letters with a case is raised, the others are lowered.
-Value title(const std::string& text, const Arguments&) {
-  std::string out;
-  bool inside = false;
-  for (std::string_view rest = text; !rest.empty();) {
-    const CodePoint c = first_code_point(rest);
-    const std::string_view letter = rest.substr(0, c.size);
-    out += inside ? to_lower(letter) : to_title(letter);
-    inside = case_of(c.value) != Case::none;
-    rest.remove_prefix(c.size);
-  }
-  return out;
-}
-
-Value title_words(const std::string& text, const Arguments&) {
-  std::string out;
-  bool inside = false;
-  for (std::string_view rest = text; !rest.empty();) {
-    const CodePoint c = first_code_point(rest);
-    const std::string_view letter = rest.substr(0, c.size);
-    out += inside ? to_lower(letter) : to_upper(letter);
-    inside = !is_white_space(c.value) && std::string_view("-({[<").find(letter) == std::string_view::npos;
-    rest.remove_prefix(c.size);
-  }
-  return out;
-}
-
-Value capitalize(const std::string& text, const Arguments&) {
-  if (text.empty()) return text;
-  const std::size_t size = first_code_point(text).size;
-  return to_title(text.substr(0, size)) +
-         lower_in_context(text).substr(to_lower(text.substr(0, size)).size());
-}
 
 Value replace(const std::string& text, const Arguments& arguments) {
   const List bound = arguments.bind({"old", "new", "count"}, "replace");

@@ -9,19 +9,10 @@
 namespace mixtape::chat {
 
 Value strip(const std::string& text, const Arguments& arguments);
-Value lower(const std::string& text, const Arguments& arguments);
-Value upper(const std::string& text, const Arguments& arguments);
-Value title(const std::string& text, const Arguments& arguments);
-Value capitalize(const std::string& text, const Arguments& arguments);
 Value replace(const std::string& text, const Arguments& arguments);
 Value indent(const std::string& text, const Arguments& arguments);
 
 Value center(const std::string& text, const Arguments& arguments);
-Value title_words(const std::string& text,
-                  const Arguments& arguments);  // Jinja's filter, not Python's method
-
-bool is_lower(std::string_view text);  // islower()
-bool is_upper(std::string_view text);
 
 // int() of a number. Throws invalid_argument for what 64 bits can't hold.
 std::int64_t truncate(const Value& number);
@@ -30,8 +21,8 @@ std::int64_t truncate(const Value& number);
 Value parse_integer(const std::string& text, const Value& otherwise, int base = 10);
 Value parse_float(const std::string& text, const Value& otherwise);
 
-// The method `name` of `text`, a string; Undefined if there is none. Of a markup it escapes its arguments and gives
-// markups.
+// The method `name` of `text`, a string; Undefined if there is none. Of a markup it escapes its arguments and
+// gives markups.
 Value string_method(const Value& text, const std::string& name);
 
 }  // namespace mixtape::chat

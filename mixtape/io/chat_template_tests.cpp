@@ -4,7 +4,7 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/chat_template_builtins.h"
-#include "mixtape/io/chat_template_strings.h"
+#include "mixtape/io/chat_template_letters.h"
 
 namespace mixtape::chat {
 namespace {
