@@ -15,11 +15,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/core/random.h"
 #include "mixtape/io/tensor_list.h"
-#include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/matmul/matmul.h"
 
 namespace mixtape {
@@ -157,20 +157,11 @@ double device_bf16_rate(const Device& device) {
   return best;
 }
 
-std::vector<TokenRow> random_rows(const Setup& s, std::int64_t count, std::int64_t vocab) {
-  std::vector<TokenRow> rows(static_cast<std::size_t>(count));
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    for (std::uint64_t i = 0; i <= static_cast<std::uint64_t>(s.length); ++i)
-      rows[r].push_back(
-          static_cast<std::uint32_t>(uniform_index(r + 1, i, static_cast<std::uint64_t>(vocab))));
-  }
-  return rows;
-}
-
 // Tokens per second over the steps after the first two, validation left out.
-double train_rate(const Setup& s, const ModelConfig& config, const Parameters& student, LossSignal& signal,
-                  Tape& tape) {
-  const std::vector<TokenRow> rows = random_rows(s, s.batch * (s.steps + 2), config.vocab_size);
+double train_rate(const Setup& s, Student& student, LossSignal& signal, Tape& tape) {
+  const std::vector<TokenRow> rows =
+      random_rows(static_cast<std::size_t>(s.batch * (s.steps + 2)), static_cast<std::size_t>(s.length) + 1,
+                  student.config.vocab_size, 1);
   TrainOptions options;
   options.batch_size = s.batch;
   options.steps = s.steps + 2;
@@ -179,11 +170,11 @@ double train_rate(const Setup& s, const ModelConfig& config, const Parameters& s
   std::vector<double> at;
   const auto start = std::chrono::steady_clock::now();
   TrainHooks hooks;
-  hooks.progress = [&](const TrainProgress& p) {
-    if (p.validation == nullptr) at.push_back(seconds_since(start));
+  hooks.run.progress = [&](const StageProgress& p) {
+    if (!p.validation_loss) at.push_back(seconds_since(start));
   };
-  train(config, student, DType::bf16, signal, tape, rows, std::span(rows).first(1),
-        shuffled_batches(rows.size(), s.batch, 1), options, hooks);
+  train(student.config, student.parameters, DType::bf16, signal, tape,
+        {rows, std::span(rows).first(1), shuffled_batches(rows.size(), s.batch, 1)}, options, hooks);
   return static_cast<double>(s.batch * s.length * s.steps) / (at.back() - at[1]);
 }
 
@@ -205,23 +196,16 @@ class RandomTargets final : public LossSignal {
         Buffer::from(device, {positions, kK}, logits), Buffer::from(device, {positions, kK}, indices),
         Buffer::from(device, {positions}, std::vector<float>(static_cast<std::size_t>(positions), 10.0f))};
   }
-  Var loss(const Var& logits, std::int64_t begin, std::int64_t end) override {
-    return kl_div(logits, part(begin, end), {.temperature = 2.0f, .top_k = kK, .rest_bucket = true});
-  }
-  Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
-                           std::int64_t begin, std::int64_t end, const Buffer& dlogits) override {
-    const Buffer loss = logits.device().alloc(DType::f32, {end - begin});
-    const Buffer stats = logits.device().alloc(DType::f32, {end - begin, kKlStats});
-    kl_div_top_k_forward(encoder, part(begin, end), logits, 2.0f, true, loss, stats);
-    kl_div_top_k_backward(encoder, part(begin, end), logits, 2.0f, true, stats, dloss, dlogits);
-    return loss;
+  Buffer losses(CommandEncoder& encoder, const Buffer& logits, std::int64_t begin, std::int64_t end,
+                const LogitGradient& gradient) override {
+    const TopKTargets part = {all_.logits.slice(begin, end), all_.indices.slice(begin, end),
+                              all_.rest_lse.slice(begin, end)};
+    return top_k_losses(encoder, part, logits, {.temperature = 2.0f, .top_k = kK, .rest_bucket = true},
+                        gradient);
   }
 
  private:
   static constexpr std::int64_t kK = 64;
-  TopKTargets part(std::int64_t begin, std::int64_t end) const {
-    return {all_.logits.slice(begin, end), all_.indices.slice(begin, end), all_.rest_lse.slice(begin, end)};
-  }
   std::int64_t vocab_;
   TopKTargets all_;
 };
@@ -243,21 +227,17 @@ void run(const Setup& s) {
   const RandomSource source(config_of(s.shape));
   const ModelConfig config = source.config();
   const QuantizationPlan plan = plan_quantization(source, QuantizationOptions());
-  const Parameters teacher_parameters = s.live && !s.streamed
-                                            ? load_parameters(source, config, DType::bf16, device)
-                                            : load_float_tensors(source, config, plan, DType::bf16, device);
-  const Parameters student = quantize_parameters(source, teacher_parameters, plan, Rounding::gpu, device);
   Tape tape(device);
-  TapeWeights weights = s.streamed ? TapeWeights(tape, source, DType::bf16)
-                                   : TapeWeights(tape, teacher_parameters, Trainable::nothing);
-  std::unique_ptr<CausalLm> teacher;
+  auto teacher = std::make_unique<Teacher>(source, DType::bf16, s.streamed || !s.live, tape);
+  Student student = fit_student(*teacher, plan, round_to_nearest());
   std::unique_ptr<LossSignal> signal = std::make_unique<RandomTargets>(config.vocab_size);
   if (s.live) {
-    teacher = std::make_unique<CausalLm>(config, weights, DType::bf16);
-    signal = std::make_unique<LiveTeacher>(*teacher, tape, KlOptions{.temperature = 2.0f});
+    signal = std::make_unique<LiveTeacher>(teacher->model(), tape, KlOptions{.temperature = 2.0f});
+  } else {
+    teacher = nullptr;
   }
   device.reset_peak();
-  const double tokens = train_rate(s, config, student, *signal, tape);
+  const double tokens = train_rate(s, student, *signal, tape);
   const double flops = (s.live ? 8.0 : 6.0) * matrix_weights(config) * tokens;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mixtape/calib/data.h"
-#include "mixtape/calib/evaluate.h"
+#include "mixtape/calib/logit_blocks.h"
 #include "mixtape/core/random.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/nn/causal_lm.h"
@@ -76,12 +76,10 @@ Batch random_batch(const Device& device, std::int64_t batch, std::int64_t length
 void step(const CausalLm& model, const TapeWeights& weights, Tape& tape, const Batch& batch,
           const Buffer& shares) {
   const Var hidden = model.hidden(batch.ids);
-  const std::int64_t positions = batch.ids.numel(),
-                     rows = logit_rows(model.config().vocab_size, tape.device());
+  const std::int64_t positions = batch.ids.numel();
   const Shape flat{positions, hidden.shape().cols()};
   const Buffer gradient = tape.alloc(hidden.dtype(), flat);
-  for (std::int64_t begin = 0; begin < positions; begin += rows) {
-    const std::int64_t end = std::min(positions, begin + rows);
+  for_each_logit_block(model, positions, tape.device(), [&](std::int64_t begin, std::int64_t end) {
     const Var leaf = tape.parameter(hidden.value().reshape(flat).slice(begin, end));
     const Var logits = model.logits(leaf, hidden.dtype());
     const Buffer dlogits = tape.alloc(logits.dtype(), logits.shape());
@@ -89,7 +87,7 @@ void step(const CausalLm& model, const TapeWeights& weights, Tape& tape, const B
                                    shares.slice(begin, end), tape.alloc(DType::f32, {end - begin}), dlogits);
     tape.backward(logits, dlogits);
     tape.encoder().copy(leaf.grad(), gradient.slice(begin, end));
-  }
+  });
   tape.backward(hidden, gradient.reshape(hidden.shape()));
   for (const NamedVar& v : weights.trainable()) v.var.clear_grad();
 }

@@ -1,273 +1,296 @@
 // mixtape dwq: distils a model into the scales and biases of its quantized copy.
+#include "mixtape/calib/dwq.h"
+
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "cli/open_device.h"
+#include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/quantize_options.h"
 #include "cli/training_hooks.h"
-#include "mixtape/calib/evaluate.h"
-#include "mixtape/calib/loss_signal.h"
+#include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/reference_recipe.h"
-#include "mixtape/calib/student.h"
-#include "mixtape/calib/trainer.h"
-#include "mixtape/io/atomic_file.h"
 
 namespace mixtape::cli {
 namespace {
 
-struct DwqOptions {
+struct ProgramOptions {
   ModelOptions model;
   TextOptions text;
   QuantizeOptions quantize;
-  TrainOptions train;
-  KlOptions loss{.temperature = 2.0f, .top_k = 0, .rest_bucket = false};
+  DwqOptions dwq;
   std::string target_dir;
   std::string json_file;
   bool reference_compat = false;
+  bool one_pass = false;  // as many steps as one pass over the rows takes
   bool stream_teacher = false;
   bool dry_run = false;
   bool write_on_interrupt = false;
 };
 
-// What stands in the report: the same student three times.
-struct Outcome {
-  Evaluation rtn, result;
-  TrainReport training;
-  CalibrationData data;
-  double bits_per_weight = 0.0;
-  std::vector<std::string> unseen_experts;
-};
-
 class DwqRun {
  public:
-  explicit DwqRun(const DwqOptions& options)
+  explicit DwqRun(const ProgramOptions& options)
       : o_(options),
+        output_(options.quantize.out, options.model.path),
+        report_file_(options.json_file, options.quantize.out),
+        device_(open_device(options.model.device)),
         opened_(options.model.open()),
-        device_(Device::open(options.model.device)),
         tape_(device_),
         compute_(options.model.compute_dtype(opened_.config)),
         plan_(options.quantize.plan(opened_)),
         storage_(model_dtype(*opened_.source)) {}
 
   int run() {
-    AtomicDirectory output(o_.quantize.out);
     show_plan();
     if (o_.dry_run) return Status::ok;
+    output_.require_space(storage_size(*opened_.source, plan_, storage_).bytes);
     watch_interrupts();
-    const Parameters teacher =
-        o_.stream_teacher ? load_float_tensors(*opened_.source, opened_.config, plan_, compute_, device_)
-                          : load_parameters(*opened_.source, opened_.config, compute_, device_);
-    TapeWeights teacher_weights = o_.stream_teacher ? TapeWeights(tape_, *opened_.source, compute_)
-                                                    : TapeWeights(tape_, teacher, Trainable::nothing);
-    const CausalLm teacher_model(opened_.config, teacher_weights, compute_);
-    outcome_.data = split(o_.text.rows(opened_, &teacher_model, &tape_));
-    const Parameters student =
-        quantize_parameters(*opened_.source, teacher, plan_, o_.quantize.rounding(), device_);
-    outcome_.rtn = evaluate_stored(student, teacher_model, "plain rounding");
-    train_student(student, teacher_model);
-    if (outcome_.training.stopped_early && !o_.write_on_interrupt) {
-      fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n",
-                 outcome_.training.steps_done);
+    prepare();
+    StageDisplay display;
+    calibrate_student(display.hooks());
+    display.close();
+    if (calibration_.report.stopped_early && !o_.write_on_interrupt) {
+      fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n", training().steps_done);
       return Status::stopped;
     }
-    outcome_.result = evaluate_stored(student, teacher_model, "result");
-    write_student(output, *opened_.source, with_stored_scales(student, storage_, device_), plan_, storage_);
-    print_table();
-    if (!o_.json_file.empty()) write_file(o_.json_file, report().dump(2) + "\n");
+    write(display);
+    print_outcome();
+    report_file_.write(report());
     return improved() ? Status::ok : Status::not_improved;
   }
 
  private:
-  CalibrationData split(std::vector<TokenRow> rows) const {
-    CalibrationData data = o_.reference_compat
-                               ? reference_split(std::move(rows), o_.text.train_rows, o_.text.validation_rows,
-                                                 o_.text.report_rows, o_.text.seed)
-                               : split_rows(std::move(rows), o_.text.train_rows, o_.text.validation_rows,
-                                            o_.text.report_rows, o_.text.seed);
-    fmt::print("text         {}\n", o_.text.describe());
-    fmt::print("training     {}\n", count_text(data.train));
-    fmt::print("validation   {}\n", count_text(data.validation));
-    fmt::print("report       {}\n", count_text(data.report));
-    return data;
+  // What can be wrong with the command line or the files is found before the teacher is loaded.
+  void prepare() {
+    if (!o_.text.is_sampled()) {
+      split(o_.text.file_rows(opened_.tokenizer, opened_.source->tokenizer_config_json(),
+                              opened_.config.vocab_size));
+    } else {
+      check_split(o_.text.self_rows, o_.text.validation_rows, o_.text.report_rows);
+    }
+    dwq(o_.dwq).check(*opened_.source, data_);
+  }
+
+  void calibrate_student(const RunHooks& hooks) {
+    const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
+    if (o_.text.is_sampled()) split(o_.text.sampled_rows(opened_, teacher.model(), tape_, hooks));
+    CalibrationOptions options{.method = dwq(o_.dwq)};
+    options.evaluation_batch = o_.dwq.train.batch_size;
+    calibration_ = calibrate(teacher, plan_, data_, options, hooks);
+  }
+
+  void split(std::vector<TokenRow> rows) {
+    const TextOptions& t = o_.text;
+    const auto cut = o_.reference_compat ? reference_split : split_rows;
+    data_ = cut(std::move(rows), t.train_rows, t.validation_rows, t.report_rows, t.seed);
+    TrainOptions& train = o_.dwq.train;
+    const auto found = static_cast<std::int64_t>(data_.train.size());
+    if (o_.one_pass) train.steps = std::max<std::int64_t>(1, found / train.batch_size);
+    fmt::print("text         {}\n", t.describe());
+    fmt::print("training     {}\n", count_text(data_.train));
+    fmt::print("validation   {}\n", count_text(data_.validation));
+    fmt::print("report       {}\n", count_text(data_.report));
+    print_epochs(train, found);
   }
 
   void show_plan() {
-    outcome_.bits_per_weight = storage_size(*opened_.source, plan_, storage_).bits_per_weight();
     print_plan(opened_, plan_, o_.dry_run);
     if (o_.dry_run) {
       const double bytes =
-          predicted_peak_bytes(opened_.config, plan_, compute_, o_.train.batch_size * o_.text.length,
-                               o_.train.checkpoint_blocks, device_);
+          predicted_peak_bytes(opened_.config, plan_, compute_, o_.dwq.train.batch_size * o_.text.length,
+                               o_.dwq.train.checkpoint_blocks, device_);
       fmt::print("peak memory  about {}\n", format_bytes(bytes));
     }
   }
 
-  Evaluation evaluate_stored(const Parameters& student, const CausalLm& teacher, const std::string& what) {
-    const Parameters stored = with_stored_scales(student, storage_, device_);
-    TapeWeights weights(tape_, stored, Trainable::nothing);
-    const CausalLm model(student_config(opened_.config, plan_), weights, compute_);
-    Progress progress("evaluating " + what, "tokens");
-    return evaluate(model, &teacher, tape_, outcome_.data.report, o_.train.batch_size,
-                    [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
+  // After a stop the best state is still written whole; a second signal ends the program.
+  void write(StageDisplay& display) {
+    RunHooks hooks = display.hooks();
+    if (o_.write_on_interrupt) hooks.should_stop = nullptr;
+    output_.write([&](AtomicDirectory& directory) {
+      write_student(directory, *opened_.source, calibration_.student, plan_, storage_, hooks);
+      display.close();
+    });
   }
 
-  void train_student(const Parameters& student, const CausalLm& teacher) {
-    const std::unique_ptr<LossSignal> signal = make_signal(teacher);
-    Progress progress("calibrating", "steps");
-    const BatchOrder order =
-        o_.reference_compat ? reference_batches(outcome_.data.train, o_.train.batch_size, o_.text.seed)
-                            : shuffled_batches(outcome_.data.train.size(), o_.train.batch_size, o_.text.seed);
-    outcome_.training =
-        train(student_config(opened_.config, plan_), student, compute_, *signal, tape_, outcome_.data.train,
-              outcome_.data.validation, order, o_.train, training_hooks(progress));
-  }
+  const TrainReport& training() const { return calibration_.report.training; }
 
-  std::unique_ptr<LossSignal> make_signal(const CausalLm& teacher) {
-    if (o_.target_dir.empty()) return std::make_unique<LiveTeacher>(teacher, tape_, o_.loss);
-    require(o_.loss.top_k > 0, "--target-dir stores the largest logits: --top-k is 0, expected 1 or more");
-    std::vector<TokenRow> rows = outcome_.data.train;
-    rows.insert(rows.end(), outcome_.data.validation.begin(), outcome_.data.validation.end());
-    const std::string fingerprint =
-        targets_fingerprint(opened_.source->where(), opened_.config, rows, o_.loss);
-    if (!std::filesystem::exists(o_.target_dir)) {
-      Progress progress("teacher targets", "rows");
-      AtomicDirectory output(o_.target_dir);
-      write_targets(output, fingerprint, teacher, tape_, rows, o_.loss,
-                    [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
+  // On the report rows, at temperature 1; without them on the validation rows.
+  bool improved() const {
+    const CalibrationReport& r = calibration_.report;
+    if (is_initial_fit()) return false;
+    if (r.result) return r.result->kl->mean < r.initial.kl->mean;
+    return training().best_step > 0;
+  }
+  bool is_initial_fit() const { return o_.dwq.train.keep_best && training().best_step == 0; }
+
+  void print_outcome() {
+    const CalibrationReport& r = calibration_.report;
+    print_experts();
+    print_table();
+    if (r.stopped_early) {
+      fmt::print("interrupted after {} steps; wrote the best state so far, of step {}, to {}\n",
+                 training().steps_done, training().best_step, o_.quantize.out);
     }
-    return std::make_unique<CachedTeacher>(o_.target_dir, fingerprint, tape_, o_.loss);
+    if (training().diverged) {
+      fmt::print("step {} had a loss that is not finite: training ended there; a smaller --lr may help\n",
+                 training().steps_done);
+    }
+    if (training().empty_batches > 0)
+      fmt::print("{} batches had no position with a target\n", training().empty_batches);
+    if (is_initial_fit()) {
+      fmt::print("no state was better than plain rounding; plain rounding was written\n");
+    } else if (!improved()) {
+      fmt::print(
+          "the result is not better than plain rounding on the report rows: a smaller --lr may help\n");
+    }
   }
-
-  bool improved() const { return outcome_.training.best_step > 0; }
 
   void print_table() {
-    const Evaluation& a = outcome_.rtn;
-    const Evaluation& b = outcome_.result;
+    const CalibrationReport& r = calibration_.report;
     fmt::print("\n{:<16}{:>10}{:>12}{:>12}{:>12}{:>12}\n", "", "ppl", "KL mean", "KL median", "KL p99",
                "same top 1");
-    fmt::print("{:<16}{:>10.3f}\n", "teacher", a.teacher_perplexity);
-    for (const auto& [name, e] : {std::pair("plain rounding", &a), std::pair("calibrated", &b)}) {
-      fmt::print("{:<16}{:>10.3f}{:>12.5f}{:>12.5f}{:>12.4f}{:>11.2f}%\n", name, e->perplexity, e->kl->mean,
-                 e->kl->median, e->kl->p99, 100.0 * e->top1_agreement);
+    fmt::print("{:<16}{:>10.3f}\n", "teacher", r.initial.teacher_perplexity);
+    print_row("plain rounding", r.initial);
+    if (r.result) {
+      print_row("calibrated", *r.result);
+      const KlCut cut = kl_cut(r.initial, *r.result);
+      fmt::print("KL cut by {:.1f} % (+-{:.1f}, paired); ", 100.0 * cut.share, 100.0 * cut.error);
     }
-    fmt::print("KL cut by {:.1f} %; {:.3f} bits per weight; {} steps, best at {}; {:.0f} tokens/s; peak {}\n",
-               100.0 * (1.0 - b.kl->mean / a.kl->mean), outcome_.bits_per_weight,
-               outcome_.training.steps_done, outcome_.training.best_step, tokens_per_second(),
-               format_bytes(static_cast<double>(peak_resident_bytes())));
-    print_experts();
-    if (outcome_.training.empty_batches > 0) {
-      fmt::print("{} batches had no position with a target\n", outcome_.training.empty_batches);
-    }
-    if (!improved()) fmt::print("no state was better than plain rounding; plain rounding was written\n");
+    fmt::print("{:.3f} bits per weight; {} steps, {}; {:.0f} tokens/s; peak {}\n", bits_per_weight(),
+               training().steps_done,
+               o_.dwq.train.keep_best ? fmt::format("best at {}", training().best_step) : "last state kept",
+               tokens_per_second(), format_bytes(static_cast<double>(peak_resident_bytes())));
+  }
+
+  static void print_row(const char* name, const Evaluation& e) {
+    fmt::print("{:<16}{:>10.3f}{:>12.5f}{:>12.5f}{:>12.4f}{:>11.2f}%\n", name, e.perplexity, e.kl->mean,
+               e.kl->median, e.kl->p99, 100.0 * e.top1_agreement);
   }
 
   void print_experts() {
-    for (const auto& [layer, seen] : outcome_.training.expert_tokens) {
+    for (const auto& [layer, seen] : training().expert_tokens) {
       fmt::print("layer {:>2} tokens per expert:", layer);
-      for (std::size_t e = 0; e < seen.size(); ++e) {
-        fmt::print(" {}", seen[e]);
-        if (seen[e] == 0) outcome_.unseen_experts.push_back(str("model.layers.", layer, ".mlp.experts.", e));
-      }
+      for (const std::int64_t tokens : seen) fmt::print(" {}", tokens);
       fmt::print("\n");
     }
-    for (const std::string& name : outcome_.unseen_experts) {
+    for (const std::string& name : unseen_experts())
       fmt::print("{} saw no token and keeps its rounded weights\n", name);
-    }
   }
 
+  std::vector<std::string> unseen_experts() const {
+    std::vector<std::string> names;
+    for (const auto& [layer, seen] : training().expert_tokens) {
+      for (std::size_t e = 0; e < seen.size(); ++e) {
+        if (seen[e] == 0) names.push_back(str("model.layers.", layer, ".mlp.experts.", e));
+      }
+    }
+    return names;
+  }
+
+  double bits_per_weight() const { return storage_size(*opened_.source, plan_, storage_).bits_per_weight(); }
+
   double tokens_per_second() const {
-    const TrainReport& t = outcome_.training;
+    const TrainReport& t = training();
     return t.seconds > 0.0 ? static_cast<double>(t.tokens_seen) / t.seconds : 0.0;
   }
 
   nlohmann::json report() const {
-    const TrainReport& t = outcome_.training;
+    const CalibrationReport& r = calibration_.report;
+    const TrainReport& t = training();
     nlohmann::json curve = nlohmann::json::array();
     for (const ValidationPoint& p : t.validation) curve.push_back({{"step", p.step}, {"loss", p.loss}});
     nlohmann::json experts = nlohmann::json::object();
     for (const auto& [layer, seen] : t.expert_tokens) experts[std::to_string(layer)] = seen;
-    const auto kl = [](const KlStatistics& k) {
-      return nlohmann::json{
-          {"mean", k.mean}, {"median", k.median}, {"p95", k.p95}, {"p99", k.p99}, {"max", k.max}};
-    };
-    return {{"kl_rtn", outcome_.rtn.kl->mean},
-            {"kl_result", outcome_.result.kl->mean},
-            {"kl_rtn_statistics", kl(*outcome_.rtn.kl)},
-            {"kl_result_statistics", kl(*outcome_.result.kl)},
-            {"ppl_teacher", outcome_.rtn.teacher_perplexity},
-            {"ppl_rtn", outcome_.rtn.perplexity},
-            {"ppl_result", outcome_.result.perplexity},
-            {"top1_rtn", outcome_.rtn.top1_agreement},
-            {"top1_result", outcome_.result.top1_agreement},
-            {"bits", o_.quantize.bits},
-            {"group_size", o_.quantize.group_size},
-            {"bits_per_weight", outcome_.bits_per_weight},
-            {"tokens_per_second", tokens_per_second()},
-            {"seconds", t.seconds},
-            {"peak_bytes", peak_resident_bytes()},
-            {"steps", t.steps_done},
-            {"best_step", t.best_step},
-            {"learning_rate", o_.train.learning_rate},
-            {"seed", o_.text.seed},
-            {"validation", curve},
-            {"losses", t.losses},
-            {"train_tokens", count_positions(outcome_.data.train)},
-            {"validation_tokens", count_positions(outcome_.data.validation)},
-            {"report_tokens", count_positions(outcome_.data.report)},
-            {"expert_tokens", experts},
-            {"unseen_experts", outcome_.unseen_experts}};
+    nlohmann::json json = {{"ppl_teacher", r.initial.teacher_perplexity},
+                           {"bits", o_.quantize.bits},
+                           {"group_size", o_.quantize.group_size},
+                           {"bits_per_weight", bits_per_weight()},
+                           {"tokens_per_second", tokens_per_second()},
+                           {"seconds", t.seconds},
+                           {"peak_bytes", peak_resident_bytes()},
+                           {"steps", t.steps_done},
+                           {"best_step", t.best_step},
+                           {"interrupted", r.stopped_early},
+                           {"diverged", t.diverged},
+                           {"learning_rate", o_.dwq.train.learning_rate},
+                           {"seed", o_.text.seed},
+                           {"validation", curve},
+                           {"losses", t.losses},
+                           {"train_tokens", count_positions(data_.train)},
+                           {"validation_tokens", count_positions(data_.validation)},
+                           {"report_tokens", count_positions(data_.report)},
+                           {"expert_tokens", experts},
+                           {"unseen_experts", unseen_experts()}};
+    add_figures(json, "rtn", r.initial);
+    if (r.result) {
+      add_figures(json, "result", *r.result);
+      const KlCut cut = kl_cut(r.initial, *r.result);
+      json["kl_cut"] = cut.share;
+      json["kl_cut_error"] = cut.error;
+    }
+    return json;
   }
 
-  DwqOptions o_;
-  OpenedModel opened_;
+  static void add_figures(nlohmann::json& json, const std::string& name, const Evaluation& e) {
+    const KlStatistics& k = *e.kl;
+    json["kl_" + name] = k.mean;
+    json["kl_" + name + "_statistics"] = {{"mean", k.mean}, {"median", k.median},
+                                          {"p95", k.p95},   {"p99", k.p99},
+                                          {"max", k.max},   {"mean_error", k.mean_error}};
+    json["ppl_" + name] = e.perplexity;
+    json["ppl_" + name + "_error"] = e.perplexity_error;
+    json["top1_" + name] = e.top1_agreement;
+  }
+
+  ProgramOptions o_;
+  ModelOutput output_;
+  ReportFile report_file_;
   Device device_;
+  OpenedModel opened_;
   Tape tape_;
   DType compute_;
   QuantizationPlan plan_;
   DType storage_;
-  Outcome outcome_;
+  CalibrationData data_;
+  Calibration calibration_;
 };
 
 void add_training_options(CLI::App& command, DwqOptions& o) {
-  command.add_option("--steps", o.train.steps, "Optimizer steps")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--batch", o.train.batch_size, "Rows per step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--lr", o.train.learning_rate, "Step size, in units of each tensor's mean |scale|")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--temperature", o.loss.temperature, "Temperature of the distillation loss")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command
-      .add_option("--top-k", o.loss.top_k,
-                  "Compare only the teacher's K largest logits and the rest as one; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command.add_option("--clip", o.train.clip_norm, "Largest norm of the gradient, 0 for none")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command
-      .add_option("--validate-every", o.train.validate_every, "Steps between validations, 0 for ten in all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command.add_flag("--checkpoint", o.train.checkpoint_blocks,
-                   "Recompute activations: less memory, more time");
+  OptionGroup group(command, "Training");
+  group.whole("--steps", o.train.steps, {.least = 1}, "Optimizer steps");
+  group.whole("--batch,--batch-size", o.train.batch_size, {.least = 1}, "Rows per step");
+  group.number("--lr,--learning-rate", o.train.learning_rate, kRates,
+               "Step size, in units of each tensor's mean |scale|");
+  group.number("--temperature", o.loss.temperature, {.least = 1e-3, .most = 1e3},
+               "Temperature of the distillation loss");
+  group.whole("--top-k", o.loss.top_k, {.least = 0},
+              "Compare only the teacher's K largest logits and the rest as one; 0: all");
+  group.number("--clip", o.train.clip_norm, {.least = 0.0}, "Largest norm of the gradient; 0: none");
+  group.whole("--validate-every", o.train.validate_every, {.least = 0},
+              "Steps between validations; 0: ten in all");
+  OptionGroup(command, "Memory")
+      .flag("--checkpoint,--grad-checkpoint", o.train.checkpoint_blocks,
+            "Recompute activations: less memory, more time");
 }
 
 // The recipe's settings, but for what the command line names.
-void use_reference_recipe(const CLI::App& command, DwqOptions& o) {
-  const TrainOptions asked = o.train;
-  apply_reference_settings(o.train);
-  if (command.count("--lr") > 0) o.train.learning_rate = asked.learning_rate;
-  if (command.count("--batch") > 0) o.train.batch_size = asked.batch_size;
-  if (command.count("--validate-every") > 0) o.train.validate_every = asked.validate_every;
+void use_reference_recipe(const CLI::App& command, ProgramOptions& o) {
+  TrainOptions& train = o.dwq.train;
+  const TrainOptions asked = train;
+  apply_reference_settings(train);
+  if (command.count("--lr") > 0) train.learning_rate = asked.learning_rate;
+  if (command.count("--batch") > 0) train.batch_size = asked.batch_size;
+  if (command.count("--validate-every") > 0) train.validate_every = asked.validate_every;
+  o.one_pass = command.count("--steps") == 0;
+  o.dwq.reference_order = true;
+  o.text.ends_texts = true;
   if (command.count("--validation-rows") == 0) o.text.validation_rows = 32;
   if (command.count("--seed") == 0) o.text.seed = 123;
 }
@@ -277,24 +300,30 @@ void use_reference_recipe(const CLI::App& command, DwqOptions& o) {
 void add_dwq(CLI::App& app, int& status) {
   CLI::App* command =
       app.add_subcommand("dwq", "Calibrates a quantized copy: distils the model into its scales and biases.");
-  auto o = std::make_shared<DwqOptions>();
+  auto o = std::make_shared<ProgramOptions>();
   o->model.add(*command);
   o->quantize.add(*command);
   o->text.add(*command);
-  add_training_options(*command, *o);
-  command->add_option("--target-dir", o->target_dir,
-                      "Keep the teacher's targets here, or use those that are there");
-  command->add_option("--json", o->json_file, "Write the report to this file");
-  command->add_flag("--stream-teacher", o->stream_teacher,
-                    "Read the teacher's blocks from its files in each pass: less memory, more time");
-  command->add_flag("--reference-compat", o->reference_compat, "The reference program's exact recipe");
-  command->add_flag("--dry-run", o->dry_run,
-                    "Print modules, sizes, bits per weight and predicted peak memory");
-  command->add_flag("--write-on-interrupt", o->write_on_interrupt,
-                    "After Ctrl-C write the best state so far");
+  o->text.add_sampling(*command);
+  add_training_options(*command, o->dwq);
+  OptionGroup training(*command, "Training");
+  training.path("--target-dir", o->target_dir, "DIR",
+                "Keep the teacher's targets here, or use those that are there");
+  training.flag("--reference-compat", o->reference_compat, "The recipe of mlx_lm.dwq, step for step");
+  OptionGroup(*command, "Memory")
+      .flag("--stream-teacher", o->stream_teacher,
+            "Read the teacher's blocks from its files in each pass: less memory, more time");
+  OptionGroup report(*command, "Report");
+  report.path("--json", o->json_file, "FILE", kJsonHelp);
+  report.flag("--dry-run", o->dry_run, "Print modules, sizes, bits per weight and predicted peak memory");
+  report.flag("--write-on-interrupt", o->write_on_interrupt,
+              "Asked to stop, write the best state of the training so far");
   command->callback([o, command, &status] {
-    o->loss.rest_bucket = o->loss.top_k > 0 && !o->reference_compat;
+    o->dwq.loss.rest_bucket = o->dwq.loss.top_k > 0 && !o->reference_compat;
     if (o->reference_compat) use_reference_recipe(*command, *o);
+    o->dwq.fit = round_to_nearest(o->quantize.rounding());
+    o->dwq.target_dir = o->target_dir;
+    o->dwq.seed = o->text.seed;
     status = DwqRun(*o).run();
   });
 }

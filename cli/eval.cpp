@@ -8,7 +8,7 @@
 #include "cli/model_path.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
-#include "cli/progress.h"
+#include "cli/training_hooks.h"
 #include "mixtape/calib/evaluate.h"
 
 namespace mixtape::cli {
@@ -32,29 +32,29 @@ std::vector<TokenRow> windows(const EvalOptions& o, const OpenedModel& opened) {
   text.text_files = o.text_files;
   text.length = o.length - 1;
   text.max_tokens = o.max_tokens;
-  return text.rows(opened, nullptr, nullptr);
+  return text.file_rows(opened.tokenizer, {}, opened.config.vocab_size);
 }
 
 nlohmann::json to_json(const Evaluation& e) {
   nlohmann::json json = {{"positions", e.positions}, {"mean_nll", e.mean_nll}, {"ppl", e.perplexity}};
+  json["mean_nll_error"] = e.mean_nll_error;
+  json["ppl_error"] = e.perplexity_error;
   if (!e.kl) return json;
   json["ppl_teacher"] = e.teacher_perplexity;
   json["top1"] = e.top1_agreement;
-  json["kl"] = {{"mean", e.kl->mean},
-                {"median", e.kl->median},
-                {"p95", e.kl->p95},
-                {"p99", e.kl->p99},
-                {"max", e.kl->max}};
+  json["kl"] = {{"mean", e.kl->mean},     {"mean_error", e.kl->mean_error},
+                {"median", e.kl->median}, {"p95", e.kl->p95},
+                {"p99", e.kl->p99},       {"max", e.kl->max}};
   return json;
 }
 
 void print(const Evaluation& e) {
   fmt::print("positions        {}\n", e.positions);
-  fmt::print("mean nll         {:.5f}\n", e.mean_nll);
-  fmt::print("perplexity       {:.4f}\n", e.perplexity);
+  fmt::print("mean nll         {:.5f} +- {:.5f}\n", e.mean_nll, e.mean_nll_error);
+  fmt::print("perplexity       {:.4f} +- {:.4f}\n", e.perplexity, e.perplexity_error);
   if (!e.kl) return;
   fmt::print("teacher          {:.4f}\n", e.teacher_perplexity);
-  fmt::print("KL mean          {:.6f}\n", e.kl->mean);
+  fmt::print("KL mean          {:.6f} +- {:.6f}\n", e.kl->mean, e.kl->mean_error);
   fmt::print("KL median        {:.6f}\n", e.kl->median);
   fmt::print("KL p95           {:.6f}\n", e.kl->p95);
   fmt::print("KL p99           {:.6f}\n", e.kl->p99);
@@ -72,21 +72,20 @@ void run_eval(const EvalOptions& o) {
   const Parameters parameters = load_parameters(*opened.source, opened.config, dtype, device);
   TapeWeights weights(tape, parameters, Trainable::nothing);
   const CausalLm model(opened.config, weights, dtype);
-  Progress progress("evaluating", "tokens");
-  const auto on_progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
+  watch_interrupts();
+  StageDisplay display;
   Evaluation result;
   if (o.teacher.empty()) {
-    result = evaluate(model, nullptr, tape, rows, o.batch_size, on_progress);
+    result = evaluate(model, nullptr, tape, rows, o.batch_size, display.hooks());
   } else {
     const auto source = open_model(find_model(o.teacher));
     const ModelConfig config = source->config();
-    require(config.vocab_size == opened.config.vocab_size, "eval: the teacher's vocabulary has ",
-            config.vocab_size, " tokens, expected ", opened.config.vocab_size);
     const Parameters teacher_parameters = load_parameters(*source, config, dtype, device);
     TapeWeights teacher_weights(tape, teacher_parameters, Trainable::nothing);
     const CausalLm teacher(config, teacher_weights, dtype);
-    result = evaluate(model, &teacher, tape, rows, o.batch_size, on_progress);
+    result = evaluate(model, &teacher, tape, rows, o.batch_size, display.hooks());
   }
+  display.close();
   print(result);
   report.write(to_json(result));
 }

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/model_path.h"
-#include "cli/progress.h"
 #include "cli/terminal.h"
+#include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/sample.h"
 #include "mixtape/calib/text_rows.h"
 #include "mixtape/io/chat_template.h"
@@ -23,14 +23,15 @@ void print_losses(const TextRows& text, std::int64_t length) {
   if (text.dropped > 0) fmt::print("left out     {} chats of fewer than 2 tokens\n", text.dropped);
 }
 
-std::vector<TokenRow> rows_of_chats(const TextOptions& options, const OpenedModel& opened) {
-  const auto chat_template = ChatTemplate::from_source(*opened.source);
+std::vector<TokenRow> rows_of_chats(const TextOptions& options, const Tokenizer& tokenizer,
+                                    const nlohmann::json& config) {
+  const auto chat_template = ChatTemplate::from_config(config);
   ChatOptions chat;
   if (!options.date.empty()) chat.now = parse_date(options.date);
   if (chat_template && chat_template->uses_date())
     fmt::print("date         {} (in the chat template)\n", date_text(chat.now));
-  TextRows text = chat_rows({options.chat_files.begin(), options.chat_files.end()}, opened.tokenizer,
-                            chat_template, options.length, chat);
+  TextRows text = chat_rows({options.chat_files.begin(), options.chat_files.end()}, tokenizer, chat_template,
+                            options.length, chat, options.ends_texts);
   print_losses(text, options.length);
   return std::move(text.rows);
 }
@@ -88,7 +89,7 @@ OpenedModel ModelOptions::open() const {
 DType ModelOptions::compute_dtype(const ModelConfig& config) const {
   if (dtype == "f32") return DType::f32;
   if (dtype == "bf16") return DType::bf16;
-  return config.dtype.value_or(DType::f32) == DType::f32 ? DType::f32 : DType::bf16;
+  return mixtape::compute_dtype(config);
 }
 
 void TextOptions::add(CLI::App& command) {
@@ -97,8 +98,6 @@ void TextOptions::add(CLI::App& command) {
   group.paths("--chats", chat_files, "FILE", "Chats or texts, one JSON object a line; may be repeated");
   group.path("--date", date, "DATE",
              "What chat templates take for today, YYYY-MM-DD; 2024-07-26 if not given");
-  group.choice("--data", data, {"self"}, "self: text sampled from the model itself");
-  group.whole("--self-rows", self_rows, {.least = 1}, "Rows to sample with --data self");
   group.whole("--length,--max-seq-length", length, {.least = 8, .most = 131072}, "Positions per row");
   group.whole("--rows", train_rows, {.least = 0}, "Training rows, 0: all there are");
   group.whole("--validation-rows", validation_rows, {.least = 1}, "Rows that choose the best state");
@@ -106,23 +105,34 @@ void TextOptions::add(CLI::App& command) {
   group.seed("--seed", seed, "Seed of every random choice");
 }
 
-std::vector<TokenRow> TextOptions::rows(const OpenedModel& opened, const CausalLm* model, Tape* tape) const {
-  const int sources = static_cast<int>(!text_files.empty()) + static_cast<int>(!chat_files.empty()) +
-                      static_cast<int>(!data.empty());
-  require(sources == 1, "data: found ", sources,
+void TextOptions::add_sampling(CLI::App& command) {
+  OptionGroup group(command, "Data");
+  group.choice("--data", data, {"self"}, "self: text sampled from the model itself");
+  group.whole("--self-rows", self_rows, {.least = 1}, "Rows to sample with --data self");
+}
+
+bool TextOptions::is_sampled() const {
+  const int kinds = static_cast<int>(!text_files.empty()) + static_cast<int>(!chat_files.empty()) +
+                    static_cast<int>(!data.empty());
+  require(kinds == 1, "data: found ", kinds,
           " kinds of text, expected one of --text, --chats and --data self");
-  warn_if_beyond_context(opened.config, length);
-  std::vector<TokenRow> rows;
-  if (!text_files.empty())
-    rows = text_rows({text_files.begin(), text_files.end()}, opened.tokenizer, length, max_tokens).rows;
-  if (!chat_files.empty()) rows = rows_of_chats(*this, opened);
-  if (!data.empty()) {
-    Progress progress("sampling", "tokens");
-    rows = sample_rows(*model, *tape, first_token(opened), self_rows, length, 32, seed,
-                       [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
-  }
-  check_ids(rows, opened.config.vocab_size);
+  return !data.empty();
+}
+
+std::vector<TokenRow> TextOptions::file_rows(const Tokenizer& tokenizer, const nlohmann::json& config,
+                                             std::int64_t vocab_size) const {
+  std::vector<TokenRow> rows =
+      chat_files.empty()
+          ? text_rows({text_files.begin(), text_files.end()}, tokenizer, length, max_tokens).rows
+          : rows_of_chats(*this, tokenizer, config);
+  check_ids(rows, vocab_size);
   return rows;
+}
+
+std::vector<TokenRow> TextOptions::sampled_rows(const OpenedModel& opened, const CausalLm& model, Tape& tape,
+                                                const RunHooks& hooks) const {
+  constexpr std::int64_t kBatch = 32;  // rows at a time
+  return sample_rows(model, tape, first_token(opened), self_rows, length, kBatch, seed, hooks);
 }
 
 std::string TextOptions::describe() const {

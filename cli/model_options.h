@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/signals.h"
 #include "mixtape/calib/data.h"
+#include "mixtape/core/run_hooks.h"
 #include "mixtape/io/model_source.h"
 #include "mixtape/io/tokenizer.h"
 #include "mixtape/nn/causal_lm.h"
@@ -48,9 +49,20 @@ struct TextOptions {
   std::int64_t max_tokens = 0;  // of the text files; 0: all
   std::uint64_t seed = 0;
 
+  bool ends_texts = false;  // {"text"} rows get the end-of-sequence token, as the reference program's do
+
+  // Options for files, and those that say how many rows.
   void add(CLI::App& command);
-  // Rows from files; for "self" from `model`, which is asked only then. Throws where no text was named.
-  std::vector<TokenRow> rows(const OpenedModel& opened, const CausalLm* model, Tape* tape) const;
+  // --data self, for commands that have a model to sample from.
+  void add_sampling(CLI::App& command);
+  // Whether the rows come from the model itself. Throws invalid_argument unless exactly one kind of text was
+  // named.
+  bool is_sampled() const;
+  // Rows of the files; `config` is the tokenizer_config.json, whose chat template chats need.
+  std::vector<TokenRow> file_rows(const Tokenizer& tokenizer, const nlohmann::json& config,
+                                  std::int64_t vocab_size) const;
+  std::vector<TokenRow> sampled_rows(const OpenedModel& opened, const CausalLm& model, Tape& tape,
+                                     const RunHooks& hooks) const;
   std::string describe() const;
 };
 

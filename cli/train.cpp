@@ -6,15 +6,16 @@
 
 #include "cli/commands.h"
 #include "cli/model_options.h"
-#include "cli/progress.h"
+#include "cli/open_device.h"
+#include "cli/outputs.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/evaluate.h"
 #include "mixtape/calib/float_model.h"
 #include "mixtape/calib/initialize.h"
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/trainer.h"
-#include "mixtape/io/atomic_file.h"
 #include "mixtape/io/json_file.h"
+#include "mixtape/io/tokenizer_files.h"
 
 namespace mixtape::cli {
 namespace {
@@ -56,69 +57,101 @@ double unigram_perplexity(std::span<const TokenRow> counted, std::span<const Tok
   return std::exp(nll / static_cast<double>(count_positions(rows)));
 }
 
-int run_train(const PretrainOptions& o) {
-  AtomicDirectory output(o.out);
-  const nlohmann::json config_json = read_json(o.config_file);
-  const ModelConfig config = ModelConfig::parse(config_json, o.config_file);
-  const Tokenizer tokenizer = Tokenizer::load(o.tokenizer);
-  const Device device = Device::open(o.device);
-  Tape tape(device);
-  const OpenedModel opened{nullptr, config, tokenizer};
-  const CalibrationData data = split_rows(o.text.rows(opened, nullptr, nullptr), o.text.train_rows,
-                                          o.text.validation_rows, o.text.report_rows, o.text.seed);
-  fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(data.train),
-             count_text(data.validation), count_text(data.report));
-  const Parameters parameters = initial_parameters(config, o.text.seed, device);
-  watch_interrupts();
-  NextToken signal;
-  Progress progress("training", "steps");
-  const TrainReport report = train(config, parameters, DType::f32, signal, tape, data.train, data.validation,
-                                   shuffled_batches(data.train.size(), o.train.batch_size, o.text.seed),
-                                   o.train, training_hooks(progress));
-  if (report.stopped_early) {
-    fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n", report.steps_done);
-    return Status::stopped;
+class TrainRun {
+ public:
+  explicit TrainRun(const PretrainOptions& options)
+      : o_(options),
+        output_(o_.out, o_.tokenizer),
+        report_file_(o_.json_file, o_.out),
+        config_json_(read_json(o_.config_file)),
+        config_(ModelConfig::parse(config_json_, o_.config_file)),
+        device_(open_device(o_.device)),
+        tape_(device_) {}
+
+  int run() {
+    check(o_.train);
+    prepare();
+    watch_interrupts();
+    StageDisplay display;
+    Parameters parameters = initial_parameters(config_, o_.text.seed, device_);
+    NextToken signal;
+    const TrainRows rows = {data_.train, data_.validation,
+                            shuffled_batches(data_.train.size(), o_.train.batch_size, o_.text.seed)};
+    const TrainReport report =
+        train(config_, parameters, DType::f32, signal, tape_, rows, o_.train, {.run = display.hooks()});
+    if (report.stopped_early) {
+      display.close();
+      fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n", report.steps_done);
+      return Status::stopped;
+    }
+    output_.write([&](AtomicDirectory& directory) {
+      write_float_model(directory, config_json_, o_.tokenizer, config_, parameters, display.hooks());
+      display.close();
+    });
+    tell(report, evaluate(parameters, display));
+    return report.best_step > 0 ? Status::ok : Status::not_improved;
   }
-  TapeWeights weights(tape, parameters, Trainable::nothing);
-  const CausalLm model(config, weights, DType::f32);
-  const Evaluation result = evaluate(model, nullptr, tape, data.report, o.train.batch_size);
-  const double unigram = unigram_perplexity(data.train, data.report, config.vocab_size);
-  fmt::print("held-out perplexity {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
-             result.perplexity, unigram, result.perplexity / unigram);
-  write_float_model(output, config_json, o.tokenizer, config, parameters);
-  if (!o.json_file.empty()) {
+
+ private:
+  void prepare() {
+    require(!o_.text.is_sampled(), "train: there is no model to sample from");
+    const Tokenizer tokenizer = Tokenizer::load(o_.tokenizer);
+    data_ = split_rows(o_.text.file_rows(tokenizer, read_tokenizer_config(o_.tokenizer), config_.vocab_size),
+                       o_.text.train_rows, o_.text.validation_rows, o_.text.report_rows, o_.text.seed);
+    fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(data_.train),
+               count_text(data_.validation), count_text(data_.report));
+    print_epochs(o_.train, static_cast<std::int64_t>(data_.train.size()));
+  }
+
+  Evaluation evaluate(const Parameters& parameters, StageDisplay& display) {
+    TapeWeights weights(tape_, parameters, Trainable::nothing);
+    const CausalLm model(config_, weights, DType::f32);
+    const Evaluation result = mixtape::evaluate(model, nullptr, tape_, data_.report, o_.train.batch_size,
+                                                display.hooks(), "evaluating result");
+    display.close();
+    return result;
+  }
+
+  void tell(const TrainReport& report, const Evaluation& result) {
+    const double unigram = unigram_perplexity(data_.train, data_.report, config_.vocab_size);
+    fmt::print("held-out perplexity {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
+               result.perplexity, unigram, result.perplexity / unigram);
     const nlohmann::json json = {
         {"ppl", result.perplexity},
         {"ppl_unigram", unigram},
         {"steps", report.steps_done},
-        {"seed", o.text.seed},
+        {"seed", o_.text.seed},
         {"tokens_per_second", static_cast<double>(report.tokens_seen) / report.seconds}};
-    write_file(o.json_file, json.dump(2) + "\n");
+    report_file_.write(json);
   }
-  return report.best_step > 0 ? Status::ok : Status::not_improved;
-}
+
+  PretrainOptions o_;
+  ModelOutput output_;
+  ReportFile report_file_;
+  nlohmann::json config_json_;
+  ModelConfig config_;
+  Device device_;
+  Tape tape_;
+  CalibrationData data_;
+};
 
 }  // namespace
 
 void add_train(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("train", "Trains a small model from a config and text.");
   auto o = std::make_shared<PretrainOptions>();
-  command->add_option("--config", o->config_file, "config.json of the model")->required();
-  command->add_option("--tokenizer", o->tokenizer, "Directory with tokenizer.json")->required();
-  command->add_option("--out", o->out, "Directory to write")->required();
-  command->add_option("--device", o->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
+  OptionGroup model(*command, "Model");
+  model.path("--config", o->config_file, "FILE", "config.json of the model")->required();
+  model.path("--tokenizer", o->tokenizer, "DIR", "Directory with tokenizer.json")->required();
+  model.path("-o,--out", o->out, "DIR", "Directory to write; it must not exist")->required();
+  model.path("--device", o->device, "NAME", kDeviceHelp);
   o->text.add(*command);
-  command->add_option("--steps", o->train.steps, "Optimizer steps")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--batch", o->train.batch_size, "Rows per step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--lr", o->train.learning_rate, "Largest step size of Adam")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--json", o->json_file, "Write the figures to this file");
-  command->callback([o, &status] { status = run_train(*o); });
+  OptionGroup training(*command, "Training");
+  training.whole("--steps", o->train.steps, {.least = 1}, "Optimizer steps");
+  training.whole("--batch,--batch-size", o->train.batch_size, {.least = 1}, "Rows per step");
+  training.number("--lr,--learning-rate", o->train.learning_rate, kRates, "Largest step size of Adam");
+  OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
+  command->callback([o, &status] { status = TrainRun(*o).run(); });
 }
 
 }  // namespace mixtape::cli

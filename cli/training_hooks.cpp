@@ -7,18 +7,32 @@
 
 namespace mixtape::cli {
 
-TrainHooks training_hooks(Progress& progress) {
-  TrainHooks hooks;
-  hooks.should_stop = interrupted;
-  hooks.progress = [&progress](const TrainProgress& p) {
-    if (p.validation) {
-      note(fmt::format("step {:>5}  validation loss {:.5f}", p.validation->step, p.validation->loss));
-    } else {
-      progress.update(p.step, p.steps,
-                      fmt::format("loss {:.4f}, {:.0f} tokens/s", p.loss, p.tokens_per_second));
-    }
-  };
-  return hooks;
+RunHooks StageDisplay::hooks() {
+  return {.progress = [this](const StageProgress& p) { show(p); }, .should_stop = interrupted};
+}
+
+void StageDisplay::show(const StageProgress& p) {
+  if (!line_ || p.stage != stage_) {
+    close();
+    stage_ = p.stage;
+    line_ = std::make_unique<Progress>(p.stage, p.unit);
+  }
+  if (p.validation_loss) {
+    note(fmt::format("step {:>5}  validation loss {:.5f}", p.done, *p.validation_loss));
+    return;
+  }
+  std::string figures;
+  if (p.loss) figures = fmt::format("loss {:.4f}", *p.loss);
+  if (p.tokens_per_second) figures += fmt::format(", {:.0f} tokens/s", *p.tokens_per_second);
+  line_->update(p.done, p.total, figures);
+}
+
+void print_epochs(const TrainOptions& options, std::int64_t rows) {
+  const double epochs = static_cast<double>(options.steps) * static_cast<double>(options.batch_size) /
+                        static_cast<double>(rows);
+  fmt::print("steps        {} x {} rows = {:.1f} epochs\n", options.steps, options.batch_size, epochs);
+  if (epochs > 4.0)
+    warn(fmt::format("each row is seen {:.0f} times; more text or fewer --steps learn more", epochs));
 }
 
 }  // namespace mixtape::cli

@@ -1,12 +1,28 @@
-// What training shows while it runs, and how Ctrl-C stops it.
+// What a run shows while it works, and how the user stops it.
 #pragma once
+
+#include <memory>
 
 #include "cli/progress.h"
 #include "mixtape/calib/trainer.h"
 
 namespace mixtape::cli {
 
-// Loss and rate on the progress line, validations on lines of their own. `progress` must outlive the hooks.
-TrainHooks training_hooks(Progress& progress);
+// A progress line for each stage, with loss and rate where it trains; validations on lines of their own.
+// Stops where interrupted() says so.
+class StageDisplay {
+ public:
+  RunHooks hooks();
+  // Ends the line of the last stage.
+  void close() { line_.reset(); }
+
+ private:
+  void show(const StageProgress& p);
+  std::string stage_;
+  std::unique_ptr<Progress> line_;
+};
+
+// How often each of `rows` training rows will be seen; from four times on with a warning.
+void print_epochs(const TrainOptions& options, std::int64_t rows);
 
 }  // namespace mixtape::cli

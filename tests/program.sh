@@ -76,9 +76,35 @@ interrupt() {
   rm "$log"
 }
 for i in $(seq 400); do echo "Once upon a time there was a cat number $i who liked to play."; done >"$work/story.txt"
+
+# Runs on a few short rows.
+few="--length 32 --batch 2 --steps 3 --validation-rows 2 --report-rows 2"
+sed 's/float32/float16/' $model/config.json >"$work/half.json"
+sed 's/.*/{"text": "&"}/' "$work/story.txt" >"$work/story.jsonl"
+train="train --config $work/half.json --tokenizer $model --out $work/half $few"
+expect 2 "" $train --data self
+expect 0 "wrote" $train --text "$work/story.txt"
+rm -r "$work/half"
+expect 0 "wrote" $train --chats "$work/story.jsonl"
+rm -r "$work/half"
+echo '{"messages": [{"role": "user", "content": "Hi"}]}' >"$work/chat.jsonl"
+expect 2 "no chat template" $train --chats "$work/chat.jsonl"
+plain="dwq --model $model --out $work/few --group-size 32 --text $work/story.txt --length 32 --batch 2 --report-rows 2"
+expect 2 "--validation-rows is 9223372036854775807" $plain --validation-rows 9223372036854775807
+dwq="$plain --validation-rows 2 --steps 3"
+expect 2 "--lr is 1e30" $dwq --lr 1e30
+expect 2 "--temperature is nan" $dwq --temperature nan
+expect 2 "top_k is 600, expected 0 to the vocabulary's 512" $dwq --top-k 600
+expect 0 "KL cut by" $dwq --lr 0.001 --top-k 8 --target-dir "$work/targets"
+rm -r "$work/few"
+expect 0 "KL cut by" $dwq --lr 0.001 --top-k 8 --target-dir "$work/targets"
+rm -r "$work/few"
+expect 1 "targets were made from other data, model or settings" $dwq --top-k 9 --target-dir "$work/targets"
+expect 0 "last state kept" $dwq --reference-compat --lr 1e-4 --dtype bf16
+rm -r "$work/few" "$work/targets" "$work"/half.json "$work"/*.jsonl
 interrupt 130 "nothing was written"
 [ ! -e "$work/stopped" ] || { echo "Ctrl-C left $work/stopped"; failed=1; }
-interrupt 0 "KL cut by" --write-on-interrupt
+interrupt 0 "wrote the best state so far" --write-on-interrupt
 [ -e "$work/stopped/model.safetensors" ] || { echo "--write-on-interrupt wrote nothing"; failed=1; }
 
 left=$(ls -A "$work" | grep -Ev '^(exists|empty.txt|short.txt|latin.txt|rounded|story.txt|stopped)$' || true)

@@ -1,10 +1,20 @@
 #include "mixtape/calib/data.h"
 
 #include <algorithm>
+#include <set>
 
 #include "mixtape/core/random.h"
 
 namespace mixtape {
+namespace {
+
+// Keeps the first of equal rows.
+void drop_copies(std::vector<TokenRow>& rows) {
+  std::set<TokenRow> seen;
+  std::erase_if(rows, [&](const TokenRow& row) { return !seen.insert(row).second; });
+}
+
+}  // namespace
 
 std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream,
                                const std::vector<std::uint32_t>& prefix, std::int64_t length) {
@@ -21,12 +31,23 @@ std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream,
   return rows;
 }
 
+void check_split(std::int64_t found, std::int64_t validation, std::int64_t report) {
+  require(validation >= 0 && report >= 0, "data: validation and report rows are ", validation, " and ",
+          report, ", expected 0 or more");
+  // Unsigned: two counts and one fit.
+  const std::uint64_t wanted =
+      static_cast<std::uint64_t>(validation) + static_cast<std::uint64_t>(report) + 1;
+  require(static_cast<std::uint64_t>(found) >= wanted, "data: found ", found,
+          " different rows of text, expected at least ", wanted, " (", report, " for the report, ",
+          validation, " for validation, 1 for training)");
+}
+
 CalibrationData split_rows(std::vector<TokenRow> rows, std::int64_t train, std::int64_t validation,
                            std::int64_t report, std::uint64_t seed) {
+  require(train >= 0, "data: training rows are ", train, ", expected 0 (all) or more");
+  drop_copies(rows);
   const auto found = static_cast<std::int64_t>(rows.size());
-  require(found > validation + report, "data: found ", found, " rows of text, expected at least ",
-          validation + report + 1, " (", report, " for the report, ", validation,
-          " for validation, 1 for training)");
+  check_split(found, validation, report);
   const std::vector<std::uint64_t> order = permutation(seed, static_cast<std::uint64_t>(found));
   auto take = [&, next = std::size_t{0}](std::int64_t count) mutable {
     std::vector<TokenRow> part;

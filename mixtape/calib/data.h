@@ -21,10 +21,14 @@ struct CalibrationData {
   std::vector<TokenRow> train, validation, report;
 };
 
-// Shuffles by seed, then takes `report` rows, `validation` rows, and of the rest at most `train` (0: all).
-// Throws invalid_argument if no row would be left for training, with the rows found and wanted.
+// Drops rows that were there before, so that no row is in two parts, and shuffles by seed; then takes
+// `report` rows, `validation` rows, and of the rest at most `train` (0: all). Throws invalid_argument if no
+// row would be left for training, with the rows found and wanted.
 CalibrationData split_rows(std::vector<TokenRow> rows, std::int64_t train, std::int64_t validation,
                            std::int64_t report, std::uint64_t seed);
+
+// Throws as split_rows does for `found` different rows, and for negative counts.
+void check_split(std::int64_t found, std::int64_t validation, std::int64_t report);
 
 std::int64_t count_positions(std::span<const TokenRow> rows);
 

@@ -42,7 +42,7 @@ TEST(Data, PartsNeverOverlap) {
 
 TEST(Data, TooLittleTextIsAnError) {
   MIXTAPE_EXPECT_ERROR(split_rows(cut_rows(counting(50), {}, 4), 0, 5, 5, 0), ErrorCode::invalid_argument,
-                       "found 10 rows of text, expected at least 11");
+                       "found 10 different rows of text, expected at least 11");
 }
 
 TEST(Data, PaddingHasNoWeight) {

@@ -52,9 +52,9 @@ class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::s
         config_(source_->config()),
         expected_(SafetensorsFile::open(kData + "dwq_" + std::get<0>(GetParam()) + "/expected.safetensors")),
         tape_(Device::open(std::get<1>(GetParam()))),
-        teacher_(load_parameters(*source_, config_, DType::f32, tape_.device())),
-        student_(quantize_parameters(*source_, teacher_, plan_quantization(*source_, {.params = format()}),
-                                     Rounding::gpu, tape_.device())) {}
+        teacher_(*source_, DType::f32, false, tape_),
+        student_(fit_student(teacher_, plan_quantization(*source_, {.params = format()}), round_to_nearest())
+                     .parameters) {}
 
   AffineParams format() const {
     const auto& metadata = expected_.metadata();
@@ -80,20 +80,21 @@ class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::s
 
   // Mean loss; gradients are left in `weights`.
   double loss_and_gradients(TapeWeights& weights, const KlOptions& options) {
-    TapeWeights teacher_weights(tape_, teacher_, Trainable::nothing);
-    const CausalLm teacher(config_, teacher_weights, DType::f32), student(config_, weights, DType::f32);
-    LiveTeacher signal(teacher, tape_, options);
+    const CausalLm student(config_, weights, DType::f32);
+    LiveTeacher signal(teacher_.model(), tape_, options);
     const Batch b = batch();
     signal.load(b, {});
     signal.start();
     const Var hidden = student.hidden(b.ids);
     logits_ = reshape(student.logits(hidden), {b.ids.numel(), config_.vocab_size});
-    const Var loss = signal.loss(logits_, 0, b.ids.numel());
-    std::vector<float> upstream = b.weights;
-    for (float& w : upstream) w = static_cast<float>(w / b.total_weight);
-    tape_.backward(loss, Buffer::from(tape_.device(), loss.shape(), upstream));
+    std::vector<float> shares = b.weights;
+    for (float& w : shares) w = static_cast<float>(w / b.total_weight);
+    const Buffer dlogits = tape_.alloc(logits_.dtype(), logits_.shape());
+    const Buffer losses = signal.losses(tape_.encoder(), logits_.value(), 0, b.ids.numel(),
+                                        {Buffer::from(tape_.device(), {b.ids.numel()}, shares), dlogits});
+    tape_.backward(logits_, dlogits);
     tape_.encoder().commit_and_wait();
-    const std::vector<float> values = loss.value().to_vector<float>();
+    const std::vector<float> values = losses.to_vector<float>();
     double sum = 0.0;
     for (std::size_t i = 0; i < values.size(); ++i) sum += static_cast<double>(values[i] * b.weights[i]);
     return sum / b.total_weight;
@@ -123,7 +124,8 @@ class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::s
   std::int64_t experts_ = experts_of(config_);
   SafetensorsFile expected_;
   Tape tape_;
-  Parameters teacher_, student_;
+  Teacher teacher_;
+  Parameters student_;
   Var logits_;
 };
 

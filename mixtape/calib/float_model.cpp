@@ -2,22 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "mixtape/autograd/tape.h"
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/safetensors_writer.h"
-#include "mixtape/ops/elementwise/cast.h"
+#include "mixtape/quant/quantized_model.h"
 
 namespace mixtape {
 namespace {
-
-Buffer rounded(const Buffer& value, DType dtype) {
-  if (value.dtype() == dtype) return value;
-  Tape tape(value.device());
-  const Buffer result = cast(tape.constant(value), dtype).value();
-  tape.encoder().commit_and_wait();
-  return result;
-}
 
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
   for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
@@ -29,14 +20,17 @@ void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::pa
 
 void write_float_model(AtomicDirectory& output, const nlohmann::json& config_json,
                        const std::filesystem::path& tokenizer, const ModelConfig& config,
-                       const Parameters& parameters) {
+                       const Parameters& parameters, const RunHooks& hooks) {
   const DType dtype = config.dtype.value_or(DType::f32);
   std::vector<TensorSpec> specs;
   for (const auto& [name, value] : parameters.dense) {
-    specs.push_back({name, dtype == DType::f32 ? FileDType::F32 : FileDType::BF16, value.shape()});
+    specs.push_back({name, file_dtype_of(dtype), value.shape()});
   }
   SafetensorsDirectoryWriter writer(output.path(), specs);
-  for (const auto& [name, value] : parameters.dense) writer.write(name, rounded(value, dtype));
+  for (const auto& [name, value] : parameters.dense) {
+    hooks.throw_if_stopped("writing");
+    writer.write(name, stored_as(dtype, name, value));
+  }
   writer.commit();
   write_file(output.path() / "config.json", config_json.dump(2) + "\n");
   copy_tokenizer(tokenizer, output.path());

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "mixtape/calib/evaluate.h"
+#include "mixtape/calib/logit_blocks.h"
 #include "mixtape/io/tensor_list.h"
 
 namespace mixtape {

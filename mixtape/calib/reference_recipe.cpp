@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "mixtape/calib/numpy_random.h"
 
@@ -10,8 +11,8 @@ namespace mixtape {
 CalibrationData reference_split(std::vector<TokenRow> rows, std::int64_t train, std::int64_t validation,
                                 std::int64_t report, std::uint64_t seed) {
   const auto found = static_cast<std::int64_t>(rows.size());
+  check_split(found, validation, report);
   const std::int64_t left = found - validation - report;
-  require(left > 0, "data: found ", found, " rows of text, expected at least ", validation + report + 1);
   NumpyRandom random(static_cast<std::uint32_t>(seed));
   const std::vector<std::uint32_t> order = random.permutation(static_cast<std::uint32_t>(found));
   const std::int64_t training = train == 0 ? left : std::min(train, left);
@@ -20,7 +21,12 @@ CalibrationData reference_split(std::vector<TokenRow> rows, std::int64_t train, 
     for (std::int64_t i = begin; i < end; ++i) taken.push_back(rows[order[static_cast<std::size_t>(i)]]);
     return taken;
   };
-  return {part(0, training), part(training, training + validation), part(found - report, found)};
+  CalibrationData data{part(0, training), part(training, training + validation), part(found - report, found)};
+  std::set<TokenRow> used(data.train.begin(), data.train.end());
+  used.insert(data.validation.begin(), data.validation.end());
+  std::erase_if(data.report, [&](const TokenRow& row) { return used.contains(row); });
+  require(!data.report.empty(), "data: every report row is a copy of a training row");
+  return data;
 }
 
 BatchOrder reference_batches(std::span<const TokenRow> rows, std::int64_t batch_size, std::uint64_t seed) {

@@ -22,7 +22,8 @@ Buffer id_buffer(const Device& device, const std::vector<TokenRow>& rows) {
 
 std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vector<TokenRow>& prompts,
                              std::int64_t count, const SampleOptions& options,
-                             const std::function<void(std::size_t row, std::uint32_t id)>& on_token) {
+                             const std::function<void(std::size_t row, std::uint32_t id)>& on_token,
+                             const RunHooks& hooks) {
   require(!prompts.empty() && !prompts[0].empty(), "sample: a prompt is empty, expected one token or more");
   for (const TokenRow& row : prompts) {
     require(row.size() == prompts[0].size(), "sample: prompts have ", prompts[0].size(), " and ", row.size(),
@@ -37,6 +38,7 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
   std::vector<TokenRow> rows = prompts, next = prompts;
   std::vector<bool> stopped(rows.size(), false);
   for (std::int64_t i = 0; i < count; ++i) {
+    hooks.throw_if_stopped("sampling");
     const Var hidden = model.hidden(id_buffer(tape.device(), next), forward);
     const Shape flat{batch * hidden.shape()[1], hidden.shape()[2]};
     const Buffer all = hidden.value().reshape(flat);
@@ -64,22 +66,23 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
   return rows;
 }
 
-std::vector<TokenRow> sample_rows(
-    const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows, std::int64_t length,
-    std::int64_t batch, std::uint64_t seed,
-    const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
+std::vector<TokenRow> sample_rows(const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows,
+                                  std::int64_t length, std::int64_t batch, std::uint64_t seed,
+                                  const RunHooks& hooks) {
   std::vector<TokenRow> all;
+  hooks.report({.stage = "sampling", .done = 0, .total = rows * length, .unit = "tokens"});
   for (std::int64_t done = 0; done < rows;) {
     const std::int64_t now = std::min(batch, rows - done);
     SampleOptions options;
     options.seed = seed + static_cast<std::uint64_t>(done);
     std::int64_t tokens = 0;
     const auto count_token = [&](std::size_t, std::uint32_t) {
-      if (progress && ++tokens % now == 0) progress(done * length + tokens, rows * length);
+      if (++tokens % now != 0) return;
+      hooks.report(
+          {.stage = "sampling", .done = done * length + tokens, .total = rows * length, .unit = "tokens"});
     };
-    for (TokenRow& row :
-         sample(model, tape, std::vector<TokenRow>(static_cast<std::size_t>(now), TokenRow{begin}), length,
-                options, count_token)) {
+    const std::vector<TokenRow> prompts(static_cast<std::size_t>(now), TokenRow{begin});
+    for (TokenRow& row : sample(model, tape, prompts, length, options, count_token, hooks)) {
       all.push_back(std::move(row));
     }
     done += now;

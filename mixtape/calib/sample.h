@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "mixtape/calib/data.h"
+#include "mixtape/core/run_hooks.h"
 #include "mixtape/nn/causal_lm.h"
 
 namespace mixtape {
@@ -17,15 +18,17 @@ struct SampleOptions {
 };
 
 // Continues each prompt (all of one length) by up to `count` tokens. The draw depends on seed, row and
-// position alone. on_token(row, id) is called in order, row by row for each position.
+// position alone. on_token(row, id) is called in order, row by row for each position. Throws interrupted
+// between positions.
 std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vector<TokenRow>& prompts,
                              std::int64_t count, const SampleOptions& options,
-                             const std::function<void(std::size_t row, std::uint32_t id)>& on_token = {});
+                             const std::function<void(std::size_t row, std::uint32_t id)>& on_token = {},
+                             const RunHooks& hooks = {});
 
-// `rows` rows of length+1 tokens from the model itself, each begun by `begin`, `batch` at a time.
-std::vector<TokenRow> sample_rows(
-    const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows, std::int64_t length,
-    std::int64_t batch, std::uint64_t seed,
-    const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+// `rows` rows of length+1 tokens from the model itself, each begun by `begin`, `batch` at a time. Reports
+// tokens as the stage "sampling".
+std::vector<TokenRow> sample_rows(const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows,
+                                  std::int64_t length, std::int64_t batch, std::uint64_t seed,
+                                  const RunHooks& hooks = {});
 
 }  // namespace mixtape

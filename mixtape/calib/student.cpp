@@ -1,9 +1,6 @@
 #include "mixtape/calib/student.h"
 
-#include <set>
-
 #include "mixtape/io/tensor_list.h"
-#include "mixtape/ops/elementwise/cast.h"
 
 namespace mixtape {
 
@@ -13,55 +10,47 @@ ModelConfig student_config(const ModelConfig& teacher, const QuantizationPlan& p
   return config;
 }
 
-Parameters load_float_tensors(const ModelSource& source, const ModelConfig& config,
-                              const QuantizationPlan& plan, DType dtype, const Device& device) {
-  std::set<std::string> quantized;
-  for (const PlannedModule& m : plan.modules) {
-    if (m.stored) quantized.insert(m.path + ".weight");
-  }
-  for (const PlannedModule& m : plan.modules) {
-    if (!m.stored) quantized.erase(m.source);
-  }
-  Parameters parameters;
-  for (const ModelTensor& t : tensor_list(config)) {
-    if (!quantized.contains(t.name)) parameters.dense.emplace(t.name, source.load(t.name, dtype, device));
-  }
-  return parameters;
-}
-
-Parameters quantize_parameters(const ModelSource& source, const Parameters& teacher,
-                               const QuantizationPlan& plan, Rounding rounding, const Device& device) {
-  Parameters student;
-  student.dense = teacher.dense;
-  for (const PlannedModule& m : plan.modules) {
-    const std::string weight = m.path + ".weight";
-    if (!m.stored) {
-      if (m.source != weight) student.dense[weight] = teacher.dense.at(m.source);
-      continue;
+Student fit_student(const Teacher& teacher, const QuantizationPlan& plan, const InitialFit& fit,
+                    bool floats_train, const RunHooks& hooks) {
+  const ModelSource& source = teacher.source();
+  const Device& device = teacher.tape().device();
+  Student student{student_config(teacher.model().config(), plan), {}, floats_train};
+  for (const ModelTensor& t : tensor_list(student.config)) {
+    hooks.throw_if_stopped("fitting");
+    const PlannedModule* module = t.name.ends_with(".weight") ? plan.find(module_path(t.name)) : nullptr;
+    const std::string from = module ? module->source : t.name;
+    if (module && module->stored) {
+      const Buffer w = source.load(from, DType::f32, device);
+      student.parameters.quantized.emplace(module->path, fit(*module, w, Buffer()));
+    } else {
+      student.parameters.dense.emplace(
+          t.name, floats_train ? source.load(from, DType::f32, device) : teacher.tensor(from));
     }
-    const Buffer w = source.load(m.source, DType::f32, device);
-    student.quantized.emplace(m.path, quantize_matrix(m.source, w, *m.stored, rounding, DType::f32));
-    student.dense.erase(weight);
   }
   return student;
 }
 
-Parameters with_stored_scales(const Parameters& student, DType dtype, const Device& device) {
-  Tape tape(device);
-  Parameters stored = student;
+Parameters with_stored_values(const Student& student, DType dtype) {
+  Parameters stored = student.parameters;
   for (auto& [path, q] : stored.quantized) {
-    q.scales = cast(tape.constant(q.scales), dtype).value();
-    q.biases = cast(tape.constant(q.biases), dtype).value();
+    q.scales = stored_as(dtype, path + ".scales", q.scales);
+    q.biases = stored_as(dtype, path + ".biases", q.biases);
   }
-  tape.encoder().commit_and_wait();
+  if (student.floats_train) {
+    for (auto& [name, value] : stored.dense) value = stored_as(dtype, name, value);
+  }
   return stored;
 }
 
-void write_student(AtomicDirectory& output, const ModelSource& source, const Parameters& student,
-                   const QuantizationPlan& plan, DType dtype) {
+void write_student(AtomicDirectory& output, const ModelSource& source, const Student& student,
+                   const QuantizationPlan& plan, DType dtype, const RunHooks& hooks) {
+  const Parameters& p = student.parameters;
   TensorProvider tensors;
-  tensors.quantized = [&](const PlannedModule& m) { return student.quantized.at(m.path); };
-  write_quantized_model(output, source, plan, tensors, dtype);
+  tensors.quantized = [&](const PlannedModule& m) { return p.quantized.at(m.path); };
+  if (student.floats_train) {
+    tensors.dense = [&](const std::string& name) { return p.dense.at(name); };
+  }
+  write_quantized_model(output, source, plan, tensors, dtype, hooks);
 }
 
 }  // namespace mixtape

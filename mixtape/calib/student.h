@@ -1,30 +1,32 @@
-// The quantized copy of a model: made by plain rounding, trained, written.
+// The quantized copy of a model: fitted, trained, written.
 #pragma once
 
-#include "mixtape/nn/parameters.h"
-#include "mixtape/quant/quantized_model.h"
+#include "mixtape/calib/initial_fit.h"
+#include "mixtape/calib/teacher.h"
+#include "mixtape/core/run_hooks.h"
 
 namespace mixtape {
+
+struct Student {
+  ModelConfig config;
+  Parameters parameters;  // scales and biases in f32
+  bool floats_train =
+      false;  // float tensors are f32 copies of its own, else the teacher's: not to be changed
+};
 
 // The teacher's config, untied where the plan gives embedding and output layer different settings.
 ModelConfig student_config(const ModelConfig& teacher, const QuantizationPlan& plan);
 
-// The tensors that the plan leaves in float, in `dtype`: what a student takes from a teacher that is not
-// loaded.
-Parameters load_float_tensors(const ModelSource& source, const ModelConfig& config,
-                              const QuantizationPlan& plan, DType dtype, const Device& device);
+// Fits every module that the plan quantizes to the source's own values in f32. Errors are those of `fit`;
+// interrupted between modules.
+Student fit_student(const Teacher& teacher, const QuantizationPlan& plan, const InitialFit& fit,
+                    bool floats_train = false, const RunHooks& hooks = {});
 
-// Plain rounding (RTN) of every module that the plan quantizes, from the source's own values in f32. Scales
-// and biases stay f32; tensors that the plan leaves in float are shared with the teacher. Throws naming the
-// tensor, row and column of a weight that is not finite.
-Parameters quantize_parameters(const ModelSource& source, const Parameters& teacher,
-                               const QuantizationPlan& plan, Rounding rounding, const Device& device);
+// What a written directory holds: scales and biases, and float tensors that trained, rounded to `dtype`.
+Parameters with_stored_values(const Student& student, DType dtype);
 
-// The same with scales and biases rounded to `dtype`, as a file holds them.
-Parameters with_stored_scales(const Parameters& student, DType dtype, const Device& device);
-
-// Writes a trained student; see write_quantized_model.
-void write_student(AtomicDirectory& output, const ModelSource& source, const Parameters& student,
-                   const QuantizationPlan& plan, DType dtype);
+// Writes a student; see write_quantized_model. Tensors that didn't train come from the source.
+void write_student(AtomicDirectory& output, const ModelSource& source, const Student& student,
+                   const QuantizationPlan& plan, DType dtype, const RunHooks& hooks = {});
 
 }  // namespace mixtape

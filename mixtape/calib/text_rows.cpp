@@ -9,8 +9,13 @@ namespace mixtape {
 namespace {
 
 TokenRow chat_row(const Document& document, const Tokenizer& tokenizer,
-                  const std::optional<ChatTemplate>& chat_template, ChatOptions options) {
-  if (!document.is_chat()) return tokenizer.encode(document.text, true);
+                  const std::optional<ChatTemplate>& chat_template, ChatOptions options, bool ends_texts) {
+  if (!document.is_chat()) {
+    TokenRow row = tokenizer.encode(document.text, true);
+    const auto eos = tokenizer.eos_id();
+    if (ends_texts && eos && (row.empty() || row.back() != *eos)) row.push_back(*eos);
+    return row;
+  }
   require(chat_template.has_value(), "a chat, but the model has no chat template");
   options.tools = document.tools;
   return tokenizer.encode(chat_template->render(document.messages, options), false);
@@ -39,14 +44,14 @@ TextRows text_rows(const std::vector<std::filesystem::path>& files, const Tokeni
 
 TextRows chat_rows(const std::vector<std::filesystem::path>& files, const Tokenizer& tokenizer,
                    const std::optional<ChatTemplate>& chat_template, std::int64_t length,
-                   const ChatOptions& options) {
+                   const ChatOptions& options, bool ends_texts) {
   TextRows result;
   const auto longest = static_cast<std::size_t>(length) + 1;
   for (const std::filesystem::path& file : files) {
     for (const Document& document : read_jsonl(file)) {
       TokenRow row;
       try {
-        row = chat_row(document, tokenizer, chat_template, options);
+        row = chat_row(document, tokenizer, chat_template, options, ends_texts);
       } catch (const Error& error) {
         fail(error.code(), document.where, ": ", error.what());
       }

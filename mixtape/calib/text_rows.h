@@ -26,9 +26,10 @@ TextRows text_rows(const std::vector<std::filesystem::path>& files, const Tokeni
                    std::int64_t length, std::int64_t max_tokens = 0);
 
 // One row for each line of .jsonl files, cut at length+1 tokens: a chat through `chat_template`, with the line's
-// tools, or a "text". Errors name file and line, also those of the template.
+// tools, or a "text", which `ends_texts` closes with the end-of-sequence token. Errors name file and line, also
+// those of the template.
 TextRows chat_rows(const std::vector<std::filesystem::path>& files, const Tokenizer& tokenizer,
                    const std::optional<ChatTemplate>& chat_template, std::int64_t length,
-                   const ChatOptions& options = {});
+                   const ChatOptions& options = {}, bool ends_texts = false);
 
 }  // namespace mixtape

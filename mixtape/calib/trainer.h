@@ -6,13 +6,14 @@
 #pragma once
 
 #include <functional>
-#include <map>
+#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "mixtape/calib/data.h"
 #include "mixtape/calib/loss_signal.h"
+#include "mixtape/calib/train_state.h"
+#include "mixtape/core/run_hooks.h"
 #include "mixtape/nn/causal_lm.h"
 
 namespace mixtape {
@@ -35,45 +36,56 @@ struct TrainOptions {
   bool checkpoint_blocks = false;
 };
 
-struct ValidationPoint {
-  std::int64_t step = 0;
-  double loss = 0.0;
-};
-
-struct TrainReport {
-  std::int64_t steps_done = 0;
-  std::int64_t tokens_seen = 0;
-  double seconds = 0.0;  // of the training steps, validation not counted
-  std::vector<double> losses;
-  std::vector<ValidationPoint> validation;
-  std::int64_t best_step = 0;  // 0: nothing was better than the start
-  bool stopped_early = false;
-  std::int64_t empty_batches = 0;
-  // [sparse layer][expert]: tokens that each expert saw while training.
-  std::map<std::int64_t, std::vector<std::int64_t>> expert_tokens;
-};
-
-struct TrainProgress {
-  std::int64_t step = 0, steps = 0;
-  double loss = 0.0;
-  double tokens_per_second = 0.0;
-  const ValidationPoint* validation = nullptr;  // set where this call reports a validation
-};
-
-struct TrainHooks {
-  std::function<void(const TrainProgress&)> progress;
-  std::function<bool()> should_stop;  // asked after each step
-};
+// Throws invalid_argument, naming the first option that is out of range or not finite.
+void check(const TrainOptions& options);
 
 // The training rows of each batch of one pass over the data.
 using BatchOrder = std::function<std::vector<std::vector<std::size_t>>(std::int64_t pass)>;
 // Shuffled by seed and pass; a last incomplete batch is dropped unless it is the only one.
 BatchOrder shuffled_batches(std::size_t rows, std::int64_t batch_size, std::uint64_t seed);
 
-// Trains `parameters` in place; what trains must be f32. Rows are numbered for `signal` as training rows,
-// then validation rows.
-TrainReport train(const ModelConfig& config, const Parameters& parameters, DType compute, LossSignal& signal,
-                  Tape& tape, std::span<const TokenRow> train_rows, std::span<const TokenRow> validation_rows,
-                  const BatchOrder& order, const TrainOptions& options, const TrainHooks& hooks = {});
+struct TrainRows {
+  std::span<const TokenRow> train, validation;
+  BatchOrder order;  // of the training rows
+};
+
+struct TrainHooks {
+  RunHooks run = {};
+  // Called after each step, and its validation where there is one; the state may be saved.
+  std::function<void(const TrainState& state)> checkpoint = {};
+  // Null: this process alone. Else each member calls with its own rows, as many of them and of batches as the
+  // others, and the same options and parameters; hooks may differ.
+  Communicator* communicator = nullptr;
+};
+
+// One run over TrainOptions::steps steps.
+class Trainer {
+ public:
+  // Trains `parameters` in place; what trains must be f32. Rows are numbered for `signal` as training rows, then
+  // validation rows. Everything that is passed by reference, the rows' memory and the communicator must outlive
+  // the trainer. Throws invalid_argument for options out of range, or rows of which one kind is missing.
+  Trainer(const ModelConfig& config, Parameters& parameters, DType compute, LossSignal& signal, Tape& tape,
+          const TrainRows& rows, const TrainOptions& options, const TrainHooks& hooks = {});
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  // A state loaded here before run() goes on where it was saved, with the same bits.
+  TrainState& state();
+
+  // Steps are reported as the stage "training". Asked to stop, it returns within one batch, without a further
+  // validation. A loss that isn't finite ends it: with the best state if that is better than the start, else
+  // invalid_argument is thrown, naming the step.
+  TrainReport run();
+
+ private:
+  class Run;
+  std::unique_ptr<Run> run_;
+};
+
+// A trainer's run().
+TrainReport train(const ModelConfig& config, Parameters& parameters, DType compute, LossSignal& signal,
+                  Tape& tape, const TrainRows& rows, const TrainOptions& options,
+                  const TrainHooks& hooks = {});
 
 }  // namespace mixtape

@@ -1,81 +1,86 @@
 // Training steps that are recorded and replayed, or whose teacher is streamed, give the bits of plain ones.
 #include "mixtape/calib/trainer.h"
 
+#include <cmath>
+
+#include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/student.h"
-#include "mixtape/core/random.h"
 #include "mixtape/ops/take_along_axis/take_along_axis.h"
 #include "mixtape/testing/check_op.h"
+#include "mixtape/testing/temp_directory.h"
 
 namespace mixtape {
 namespace {
 
-// The signal inside, never recorded.
+// The signal inside, never recorded. Losses of batch `breaks_at`, counted from 1, and later are NaN; 0: never.
 class Plain final : public LossSignal {
  public:
-  explicit Plain(LossSignal& inner) : inner_(inner) {}
-  void load(const Batch& batch, std::span<const std::size_t> rows) override { inner_.load(batch, rows); }
+  explicit Plain(LossSignal& inner, std::int64_t breaks_at) : inner_(inner), breaks_at_(breaks_at) {}
+  void load(const Batch& batch, std::span<const std::size_t> rows) override {
+    inner_.load(batch, rows);
+    ++batches_;
+  }
   void start() override { inner_.start(); }
   bool is_recordable() const override { return false; }
-  Var loss(const Var& logits, std::int64_t begin, std::int64_t end) override {
-    return inner_.loss(logits, begin, end);
-  }
-  Buffer loss_and_gradient(CommandEncoder& encoder, const Buffer& logits, const Buffer& dloss,
-                           std::int64_t begin, std::int64_t end, const Buffer& dlogits) override {
-    return inner_.loss_and_gradient(encoder, logits, dloss, begin, end, dlogits);
+  Buffer losses(CommandEncoder& encoder, const Buffer& logits, std::int64_t begin, std::int64_t end,
+                const LogitGradient& gradient) override {
+    const Buffer losses = inner_.losses(encoder, logits, begin, end, gradient);
+    if (breaks_at_ > 0 && batches_ >= breaks_at_) encoder.fill(losses, NAN);
+    return losses;
   }
 
  private:
   LossSignal& inner_;
+  std::int64_t breaks_at_, batches_ = 0;
 };
 
 struct Outcome {
-  std::vector<double> losses;
+  TrainReport report;
   std::vector<std::vector<float>> scales;
-  std::map<std::int64_t, std::vector<std::int64_t>> expert_tokens;
 };
 
 class TrainerTest : public ::testing::TestWithParam<std::string> {
  protected:
-  std::vector<TokenRow> rows(std::size_t count, std::size_t length) const {
-    std::vector<TokenRow> all(count);
-    for (std::size_t r = 0; r < count; ++r) {
-      for (std::size_t i = 0; i < length; ++i) {
-        all[r].push_back(static_cast<std::uint32_t>(
-            uniform_index(r + 5, i, static_cast<std::uint64_t>(config_.vocab_size))));
-      }
-    }
-    return all;
-  }
-
-  // Four steps of one row each: the first is plain, the second recorded, the third replayed, and the last
-  // one's row is shorter.
-  Outcome run(bool streamed, bool recorded) {
-    Tape tape(device_);
-    const QuantizationPlan plan = plan_quantization(*source_, {.params = {3, 32}});
-    const Parameters teacher = load_parameters(*source_, config_, DType::f32, device_);
-    const Parameters floats = load_float_tensors(*source_, config_, plan, DType::f32, device_);
-    const Parameters student =
-        quantize_parameters(*source_, streamed ? floats : teacher, plan, Rounding::gpu, device_);
-    TapeWeights weights =
-        streamed ? TapeWeights(tape, *source_, DType::f32) : TapeWeights(tape, teacher, Trainable::nothing);
-    const CausalLm model(config_, weights, DType::f32);
-    LiveTeacher live(model, tape, {.temperature = 2.0f});
-    Plain plain(live);
+  static TrainOptions four_steps() {
     TrainOptions options;
     options.steps = 4;
     options.batch_size = 1;
     options.validate_every = 4;
     options.keep_best = false;
-    std::vector<TokenRow> train_rows = rows(4, 4);
-    train_rows[3].resize(3);
-    const BatchOrder in_order = [](std::int64_t) {
-      return std::vector<std::vector<std::size_t>>{{0}, {1}, {2}, {3}};
-    };
-    const TrainReport report =
-        train(config_, student, DType::f32, recorded ? static_cast<LossSignal&>(live) : plain, tape,
-              train_rows, rows(1, 3), in_order, options);
-    Outcome outcome{report.losses, {}, report.expert_tokens};
-    for (const auto& [path, q] : student.quantized) outcome.scales.push_back(q.scales.to_vector<float>());
+    return options;
+  }
+
+  // Rows of one batch each; the last one is shorter.
+  std::vector<TokenRow> train_rows() const {
+    std::vector<TokenRow> rows = random_rows(4, 4, config_.vocab_size, 5);
+    rows[3].resize(3);
+    return rows;
+  }
+
+  static BatchOrder in_order() {
+    return [](std::int64_t) { return std::vector<std::vector<std::size_t>>{{0}, {1}, {2}, {3}}; };
+  }
+
+  // Four steps of one row each: the first is plain, the second recorded, the third replayed, and the last
+  // one's row is shorter. Before it, `prepare` sees the trainer.
+  Outcome run(bool streamed, bool recorded, const TrainOptions& options = four_steps(),
+              const TrainHooks& hooks = {}, const std::function<void(Trainer&)>& prepare = {},
+              std::int64_t breaks_at = 0) {
+    Tape tape(device_);
+    const QuantizationPlan plan = plan_quantization(*source_, {.params = {3, 32}});
+    const Teacher teacher(*source_, DType::f32, streamed, tape);
+    Student student = fit_student(teacher, plan, round_to_nearest());
+    LiveTeacher live(teacher.model(), tape, {.temperature = 2.0f});
+    Plain plain(live, breaks_at);
+    const std::vector<TokenRow> rows = train_rows(), validation = random_rows(1, 3, config_.vocab_size, 5);
+    Trainer trainer(config_, student.parameters, DType::f32,
+                    recorded ? static_cast<LossSignal&>(live) : plain, tape, {rows, validation, in_order()},
+                    options, hooks);
+    if (prepare) prepare(trainer);
+    const TrainReport report = trainer.run();
+    Outcome outcome{report, {}};
+    for (const auto& [path, q] : student.parameters.quantized)
+      outcome.scales.push_back(q.scales.to_vector<float>());
     return outcome;
   }
 
@@ -86,16 +91,88 @@ class TrainerTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(TrainerTest, RecordedStepsGiveTheBitsOfPlainOnes) {
   const Outcome plain = run(false, false), recorded = run(false, true);
-  EXPECT_EQ(plain.losses, recorded.losses);
+  EXPECT_EQ(plain.report.losses, recorded.report.losses);
   EXPECT_EQ(plain.scales, recorded.scales);
-  EXPECT_EQ(plain.expert_tokens, recorded.expert_tokens);
-  EXPECT_NE(plain.losses[0], plain.losses[1]);
+  EXPECT_EQ(plain.report.expert_tokens, recorded.report.expert_tokens);
+  EXPECT_NE(plain.report.losses[0], plain.report.losses[1]);
 }
 
 TEST_P(TrainerTest, StreamedTeacherGivesTheBitsOfALoadedOne) {
   const Outcome loaded = run(false, true), streamed = run(true, true);
-  EXPECT_EQ(loaded.losses, streamed.losses);
+  EXPECT_EQ(loaded.report.losses, streamed.report.losses);
   EXPECT_EQ(loaded.scales, streamed.scales);
+}
+
+// Saved after the second step by one trainer, loaded by another one.
+TEST_P(TrainerTest, ALoadedStateGoesOnWithTheSameBits) {
+  const testing::TempDirectory temp;
+  TrainOptions options = four_steps();
+  options.validate_every = 1;
+  options.keep_best = true;
+  const TrainHooks save = {.run = {}, .checkpoint = [&](const TrainState& state) {
+                             if (state.report.steps_done == 2) state.save(temp / "state.safetensors");
+                           }};
+  const Outcome whole = run(false, true, options, save);
+  const Outcome resumed = run(false, true, options, {}, [&](Trainer& trainer) {
+    trainer.state().load(temp / "state.safetensors");
+    EXPECT_EQ(trainer.state().report.steps_done, 2);
+    EXPECT_EQ(trainer.state().report.validation.size(), 3u);
+  });
+  EXPECT_EQ(whole.report.losses, resumed.report.losses);
+  EXPECT_EQ(whole.scales, resumed.scales);
+  EXPECT_EQ(whole.report.best_step, resumed.report.best_step);
+  EXPECT_EQ(whole.report.best_loss, resumed.report.best_loss);
+  EXPECT_EQ(whole.report.expert_tokens, resumed.report.expert_tokens);
+  EXPECT_EQ(whole.report.tokens_seen, resumed.report.tokens_seen);
+}
+
+TEST_P(TrainerTest, AStateOfOtherLeavesIsRefused) {
+  const testing::TempDirectory temp;
+  const auto file = temp / "state.safetensors";
+  run(false, true, four_steps(), {}, [&](Trainer& trainer) { trainer.state().save(file); });
+  TrainOptions everything = four_steps();
+  everything.trainable = Trainable::everything;
+  run(false, true, everything, {}, [&](Trainer& trainer) {
+    MIXTAPE_EXPECT_ERROR(trainer.state().load(file), ErrorCode::format,
+                         "state.safetensors: tensor 'units' is");
+    const auto model = std::filesystem::path("tests/data/parity/qwen3_moe/model.safetensors");
+    MIXTAPE_EXPECT_ERROR(trainer.state().load(model), ErrorCode::format, "is no training state");
+  });
+}
+
+TEST_P(TrainerTest, RecomputedActivationsGiveTheSameBits) {
+  TrainOptions options = four_steps();
+  options.checkpoint_blocks = true;
+  const Outcome kept = run(false, true), recomputed = run(false, true, options);
+  EXPECT_EQ(kept.report.losses, recomputed.report.losses);
+  EXPECT_EQ(kept.scales, recomputed.scales);
+}
+
+// A gradient is scaled to the norm as a whole, so the first step, whose moments are the gradient's, barely
+// changes; the second differs. A norm that is never reached changes nothing.
+TEST_P(TrainerTest, ClipsByTheNormOfAllGradients) {
+  TrainOptions clipped = four_steps(), loose = four_steps();
+  clipped.clip_norm = 1e-6;
+  loose.clip_norm = 1e6;
+  const Outcome plain = run(false, true), small = run(false, true, clipped), same = run(false, true, loose);
+  EXPECT_EQ(plain.scales, same.scales);
+  EXPECT_NE(plain.scales, small.scales);
+}
+
+// Batches: validation, step 1, validation, step 2, ...
+TEST_P(TrainerTest, StopsAtALossThatIsNotFinite) {
+  TrainOptions options = four_steps();
+  options.validate_every = 1;
+  const ErrorCode code = ErrorCode::invalid_argument;
+  MIXTAPE_EXPECT_ERROR(run(false, false, options, {}, {}, 6), code, "train: the loss of step 3 is nan");
+  options.keep_best = true;
+  MIXTAPE_EXPECT_ERROR(run(false, false, options, {}, {}, 1), code, "the validation loss of step 0 is nan");
+  MIXTAPE_EXPECT_ERROR(run(false, false, options, {}, {}, 2), code, "train: the loss of step 1 is nan");
+  const Outcome stopped = run(false, false, options, {}, {}, 6);
+  EXPECT_TRUE(stopped.report.diverged);
+  EXPECT_EQ(stopped.report.steps_done, 3);
+  EXPECT_GT(stopped.report.best_step, 0);
+  EXPECT_EQ(stopped.report.validation.size(), 3u);
 }
 
 TEST_P(TrainerTest, IndexErrorOfAReplaySurfacesAtWait) {

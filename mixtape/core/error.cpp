@@ -18,6 +18,8 @@ const char* name(ErrorCode code) {
       return "io";
     case ErrorCode::format:
       return "format";
+    case ErrorCode::interrupted:
+      return "interrupted";
   }
   return "unknown";
 }

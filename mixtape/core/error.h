@@ -15,7 +15,8 @@ enum class ErrorCode {
   not_supported,
   device,
   io,
-  format
+  format,
+  interrupted,  // the caller asked to stop
 };
 
 const char* name(ErrorCode code);

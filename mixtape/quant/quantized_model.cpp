@@ -39,13 +39,6 @@ Buffer narrowed(const std::string& name, const Buffer& b) {
   return Buffer::from(b.device(), b.shape(), out);
 }
 
-Buffer rounded_to(DType dtype, const std::string& name, const Buffer& b) {
-  if (b.dtype() == dtype) return b;
-  if (dtype == DType::bf16) return narrowed<bf16>(name, b);
-  if (dtype == DType::f16) return narrowed<f16>(name, b);
-  return narrowed<float>(name, b);
-}
-
 std::vector<TensorSpec> specs_of(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
   require(is_value(dtype), "quantized model: dtype is ", dtype, ", expected f32, bf16 or f16");
   std::vector<TensorSpec> specs;
@@ -81,32 +74,51 @@ void write_module(SafetensorsDirectoryWriter& writer, const PlannedModule& m, co
   const std::vector<Buffer> buffers = affine_codec().buffers(q);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string name = m.path + parts[i].suffix;
-    writer.write(name, is_value(parts[i].dtype) ? rounded_to(parts[i].dtype, name, buffers[i]) : buffers[i]);
+    writer.write(name, is_value(parts[i].dtype) ? stored_as(parts[i].dtype, name, buffers[i]) : buffers[i]);
   }
 }
 
 void write_tensors(const std::filesystem::path& directory, const ModelSource& source,
-                   const QuantizationPlan& plan, const TensorProvider& tensors, DType dtype) {
+                   const QuantizationPlan& plan, const TensorProvider& tensors, DType dtype,
+                   const RunHooks& hooks) {
   const auto dense = [&](const std::string& name, const std::string& from) {
     const Buffer value =
-        tensors.dense ? tensors.dense(from) : source.load(from, source.stored_dtype(from), Device::cpu());
-    return rounded_to(dtype, name, value);
+        tensors.dense ? tensors.dense(name) : source.load(from, source.stored_dtype(from), Device::cpu());
+    return stored_as(dtype, name, value);
   };
   ShardOptions options;
   options.total_parameters = storage_size(source, plan, dtype).weights;
   SafetensorsDirectoryWriter writer(directory, specs_of(source, plan, dtype), options);
+  const std::size_t total = plan.modules.size() + plan.others.size();
+  auto next = [&, done = std::int64_t{0}]() mutable {
+    hooks.report(
+        {.stage = "writing", .done = done++, .total = static_cast<std::int64_t>(total), .unit = "tensors"});
+    hooks.throw_if_stopped("writing");
+  };
   for (const PlannedModule& m : plan.modules) {
+    next();
     if (m.stored) {
       write_module(writer, m, tensors, dtype);
     } else {
       writer.write(m.path + ".weight", dense(m.path + ".weight", m.source));
     }
   }
-  for (const std::string& name : plan.others) writer.write(name, dense(name, name));
+  for (const std::string& name : plan.others) {
+    next();
+    writer.write(name, dense(name, name));
+  }
+  next();
   writer.commit();
 }
 
 }  // namespace
+
+Buffer stored_as(DType dtype, const std::string& name, const Buffer& b) {
+  if (b.dtype() == dtype) return b;
+  if (dtype == DType::bf16) return narrowed<bf16>(name, b);
+  if (dtype == DType::f16) return narrowed<f16>(name, b);
+  return narrowed<float>(name, b);
+}
 
 QuantizedMatrix quantize_matrix(const std::string& name, const Buffer& w, AffineParams params,
                                 Rounding rounding, DType scale_dtype) {
@@ -132,23 +144,23 @@ DType model_dtype(const ModelSource& source) {
 }
 
 void write_quantized_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
-                           const TensorProvider& tensors, DType dtype) {
+                           const TensorProvider& tensors, DType dtype, const RunHooks& hooks) {
   const json config = written_config(source, plan, dtype);
-  write_tensors(output.path(), source, plan, tensors, dtype);
+  write_tensors(output.path(), source, plan, tensors, dtype, hooks);
   for (const auto& [name, contents] : source.extra_files()) write_file(output.path() / name, contents);
   write_file(output.path() / "config.json", config.dump(4) + "\n");
   output.commit();
 }
 
 void write_rounded_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
-                         Rounding rounding, DType dtype, const Device& device) {
+                         Rounding rounding, DType dtype, const Device& device, const RunHooks& hooks) {
   const TensorProvider tensors{[&](const PlannedModule& m) {
                                  const Buffer w =
                                      source.load(m.source, source.stored_dtype(m.source), device);
                                  return quantize_matrix(m.source, w, *m.stored, rounding, dtype);
                                },
                                nullptr};
-  write_quantized_model(output, source, plan, tensors, dtype);
+  write_quantized_model(output, source, plan, tensors, dtype, hooks);
 }
 
 QuantizedReader::QuantizedReader(const ModelSource& source)

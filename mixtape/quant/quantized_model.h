@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "mixtape/core/run_hooks.h"
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/model_source.h"
 #include "mixtape/ops/quantize/affine.h"
@@ -28,21 +29,25 @@ QuantizedMatrix quantize_matrix(const std::string& name, const Buffer& w, Affine
 // Where the tensors of a written directory come from, asked for one by one in the order of writing.
 struct TensorProvider {
   std::function<QuantizedMatrix(const PlannedModule&)> quantized;
-  std::function<Buffer(const std::string& tensor)> dense;  // null: loaded from the source
+  std::function<Buffer(const std::string& tensor)> dense;  // by its name there; null: loaded from the source
 };
+
+// `b` rounded to the value dtype `dtype` as a file stores it, on b's device. Throws invalid_argument, naming
+// the tensor and position, for a finite value that overflows it.
+Buffer stored_as(DType dtype, const std::string& name, const Buffer& b);
 
 // The dtype of scales, biases and float tensors: what config.json says, else what the embedding is stored in.
 DType model_dtype(const ModelSource& source);
 
 // Writes weights, config.json and the source's tokenizer files into `output` and commits it. Scales, biases
 // and float tensors are rounded to `dtype`. Throws invalid_argument for a matrix that differs from the plan
-// or a value that overflows `dtype`, naming the tensor.
+// or a value that overflows `dtype`, naming the tensor; interrupted between tensors.
 void write_quantized_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
-                           const TensorProvider& tensors, DType dtype);
+                           const TensorProvider& tensors, DType dtype, const RunHooks& hooks = {});
 
 // The same with plain rounding, one matrix in memory at a time.
 void write_rounded_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
-                         Rounding rounding, DType dtype, const Device& device);
+                         Rounding rounding, DType dtype, const Device& device, const RunHooks& hooks = {});
 
 // The quantized modules of a model directory; none if its config says nothing of quantization. A module that
 // the config names is stored as it says; any other is quantized iff its scales are there, and then bits and

@@ -1,0 +1,161 @@
+#include "mixtape/calib/cached_teacher.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mixtape/calib/logit_blocks.h"
+#include "mixtape/io/json_file.h"
+#include "mixtape/io/safetensors.h"
+#include "mixtape/io/safetensors_writer.h"
+
+namespace mixtape {
+namespace {
+
+constexpr const char* kDescription = "targets.json";
+
+std::filesystem::path row_file(const std::filesystem::path& directory, std::size_t row) {
+  return directory / str("row-", row, ".safetensors");
+}
+
+// FNV-1a, for fingerprints.
+class Hash {
+ public:
+  void add(const void* bytes, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      state_ = (state_ ^ static_cast<const unsigned char*>(bytes)[i]) * 0x100000001b3u;
+    }
+  }
+  void add(const std::string& text) { add(text.data(), text.size()); }
+  std::uint64_t state() const { return state_; }
+
+ private:
+  std::uint64_t state_ = 0xcbf29ce484222325u;
+};
+
+void write_row(const std::filesystem::path& file, const TopKTargets& targets) {
+  const std::vector<TensorSpec> specs = {{"indices", FileDType::U32, targets.indices.shape()},
+                                         {"logits", FileDType::F32, targets.logits.shape()},
+                                         {"rest_lse", FileDType::F32, targets.rest_lse.shape()}};
+  SafetensorsWriter writer(file, specs, {});
+  writer.write("indices", targets.indices);
+  writer.write("logits", targets.logits);
+  writer.write("rest_lse", targets.rest_lse);
+  writer.commit();
+}
+
+// Copies the rows of one file to positions [at, ...) of the batch.
+void read_tensor(const SafetensorsFile& file, const std::string& name, const Buffer& to, std::int64_t at) {
+  const TensorView view = file.at(name);
+  const std::int64_t rows = view.shape[0];
+  require(at + rows <= to.shape()[0] && view.shape.numel() * to.shape()[0] == to.numel() * rows,
+          "targets: tensor '", name, "' is ", view.shape, ", expected rows of ", to);
+  to.slice(at, at + rows).write_bytes(view.bytes.data());
+}
+
+TopKTargets new_targets(const Device& device, std::int64_t positions, std::int64_t k) {
+  return {device.alloc(DType::f32, {positions, k}), device.alloc(DType::u32, {positions, k}),
+          device.alloc(DType::f32, {positions})};
+}
+
+TopKTargets targets_of(const CausalLm& teacher, Tape& tape, std::span<const TokenRow> row,
+                       const KlOptions& options) {
+  const Device& device = tape.device();
+  const Batch batch = make_batch(device, row);
+  const Buffer hidden = hidden_rows(teacher, batch.ids);
+  const TopKTargets all = new_targets(device, batch.ids.numel(), options.top_k);
+  for_each_logit_block(teacher, batch.ids.numel(), device, [&](std::int64_t begin, std::int64_t end) {
+    const Var logits = teacher.logits(tape.constant(hidden.slice(begin, end)));
+    const TopKTargets part =
+        make_top_k_targets(tape.encoder(), logits.value(), options.top_k, options.temperature);
+    tape.encoder().copy(part.logits, all.logits.slice(begin, end));
+    tape.encoder().copy(part.indices, all.indices.slice(begin, end));
+    tape.encoder().copy(part.rest_lse, all.rest_lse.slice(begin, end));
+  });
+  tape.encoder().commit_and_wait();
+  return all;
+}
+
+// Up to 4096 elements of each tensor, evenly spaced, as they are stored.
+void add_weights(Hash& hash, const ModelSource& source) {
+  constexpr std::size_t kSamples = 4096;
+  for (const std::string& name : source.names()) {
+    const Buffer values = source.load(name, source.stored_dtype(name), Device::cpu());
+    hash.add(str(name, " ", values));
+    const std::size_t size = size_of(values.dtype());
+    const auto count = static_cast<std::size_t>(values.numel());
+    const std::size_t step = std::max<std::size_t>(1, count / kSamples);
+    for (std::size_t i = 0; i < count; i += step) hash.add(values.host_bytes() + i * size, size);
+  }
+}
+
+}  // namespace
+
+void check_targets(const std::filesystem::path& directory, const std::string& fingerprint) {
+  const nlohmann::json description = read_json(directory / kDescription);
+  const std::string found = description.value("fingerprint", "");
+  if (found != fingerprint) {
+    fail(ErrorCode::format, (directory / kDescription).string(),
+         ": targets were made from other data, model or settings: fingerprint is '", found, "', expected '",
+         fingerprint, "'");
+  }
+}
+
+CachedTeacher::CachedTeacher(const std::filesystem::path& directory, const std::string& fingerprint,
+                             Tape& tape, const KlOptions& options)
+    : directory_(directory), tape_(tape), options_(options) {
+  check_targets(directory, fingerprint);
+}
+
+void CachedTeacher::load(const Batch& batch, std::span<const std::size_t> rows) {
+  const std::int64_t positions = batch.ids.numel(), columns = batch.ids.shape()[1];
+  TopKTargets& kept = by_positions_[positions];
+  if (!kept.logits) kept = new_targets(tape_.device(), positions, options_.top_k);
+  targets_ = kept;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const SafetensorsFile file = SafetensorsFile::open(row_file(directory_, rows[r]));
+    const std::int64_t at = static_cast<std::int64_t>(r) * columns;
+    read_tensor(file, "logits", targets_.logits, at);
+    read_tensor(file, "indices", targets_.indices, at);
+    read_tensor(file, "rest_lse", targets_.rest_lse, at);
+  }
+}
+
+Buffer CachedTeacher::losses(CommandEncoder& encoder, const Buffer& logits, std::int64_t begin,
+                             std::int64_t end, const LogitGradient& gradient) {
+  const TopKTargets block = {targets_.logits.slice(begin, end), targets_.indices.slice(begin, end),
+                             targets_.rest_lse.slice(begin, end)};
+  return top_k_losses(encoder, block, logits, options_, gradient);
+}
+
+void write_targets(AtomicDirectory& output, const std::string& fingerprint, const CausalLm& teacher,
+                   Tape& tape, std::span<const TokenRow> rows, const KlOptions& options,
+                   const RunHooks& hooks) {
+  require(options.top_k > 0, "targets: K is ", options.top_k, ", expected 1 or more");
+  const NoGrad guard(tape);
+  const auto report = [&](std::size_t done) {
+    hooks.report({.stage = "teacher targets",
+                  .done = static_cast<std::int64_t>(done),
+                  .total = static_cast<std::int64_t>(rows.size()),
+                  .unit = "rows"});
+  };
+  report(0);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    hooks.throw_if_stopped("teacher targets");
+    write_row(row_file(output.path(), r), targets_of(teacher, tape, rows.subspan(r, 1), options));
+    report(r + 1);
+  }
+  write_file(output.path() / kDescription, nlohmann::json{{"fingerprint", fingerprint}}.dump(2) + "\n");
+  output.commit();
+}
+
+std::string targets_fingerprint(const ModelSource& teacher, std::span<const TokenRow> rows,
+                                const KlOptions& options) {
+  Hash data, model;
+  for (const TokenRow& row : rows) data.add(row.data(), row.size() * sizeof(row[0]));
+  model.add(teacher.config_json().dump());
+  add_weights(model, teacher);
+  return str("model ", std::hex, model.state(), " rows ", std::dec, rows.size(), " ", std::hex, data.state(),
+             std::dec, " k ", options.top_k, " t ", options.temperature);
+}
+
+}  // namespace mixtape

@@ -1,0 +1,64 @@
+#include "mixtape/calib/dwq.h"
+
+#include "mixtape/calib/cached_teacher.h"
+#include "mixtape/calib/reference_recipe.h"
+
+namespace mixtape {
+namespace {
+
+// The rows that need targets, numbered as the trainer does.
+std::vector<TokenRow> target_rows(const CalibrationData& data) {
+  std::vector<TokenRow> rows = data.train;
+  rows.insert(rows.end(), data.validation.begin(), data.validation.end());
+  return rows;
+}
+
+void check_options(const DwqOptions& o, const ModelSource& source) {
+  check(o.train);
+  check(o.loss, source.config().vocab_size);
+  require(o.target_dir.empty() || o.loss.top_k > 0,
+          "dwq: a target directory stores the largest logits: top_k is 0, expected 1 or more");
+}
+
+std::unique_ptr<LossSignal> make_signal(const DwqOptions& o, const MethodInput& in) {
+  const CausalLm& teacher = in.teacher.model();
+  Tape& tape = in.teacher.tape();
+  if (o.target_dir.empty()) return std::make_unique<LiveTeacher>(teacher, tape, o.loss);
+  const std::vector<TokenRow> rows = target_rows(in.data);
+  const std::string fingerprint = targets_fingerprint(in.teacher.source(), rows, o.loss);
+  if (!std::filesystem::exists(o.target_dir)) {
+    AtomicDirectory output(o.target_dir);
+    write_targets(output, fingerprint, teacher, tape, rows, o.loss, in.hooks);
+  }
+  return std::make_unique<CachedTeacher>(o.target_dir, fingerprint, tape, o.loss);
+}
+
+TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student) {
+  const std::unique_ptr<LossSignal> signal = make_signal(o, in);
+  const BatchOrder order = o.reference_order
+                               ? reference_batches(in.data.train, o.train.batch_size, o.seed)
+                               : shuffled_batches(in.data.train.size(), o.train.batch_size, o.seed);
+  return train(student.config, student.parameters, in.teacher.compute(), *signal, in.teacher.tape(),
+               {in.data.train, in.data.validation, order}, o.train, {.run = in.hooks});
+}
+
+}  // namespace
+
+Method dwq(const DwqOptions& options) {
+  return {.name = "dwq",
+          .fit = options.fit,
+          .trains_floats = options.train.trainable == Trainable::everything,
+          .check =
+              [options](const ModelSource& source, const CalibrationData& data) {
+                check_options(options, source);
+                if (options.target_dir.empty() || data.train.empty() ||
+                    !std::filesystem::exists(options.target_dir))
+                  return;
+                check_targets(options.target_dir,
+                              targets_fingerprint(source, target_rows(data), options.loss));
+              },
+          .improve = [options](const MethodInput& in,
+                               Student& student) { return improve(options, in, student); }};
+}
+
+}  // namespace mixtape

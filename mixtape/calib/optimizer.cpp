@@ -1,0 +1,126 @@
+#include "mixtape/calib/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace mixtape {
+namespace {
+
+double mean_magnitude(const Buffer& b) {
+  const std::vector<float> values = b.to_vector<float>();
+  double sum = 0.0;
+  for (const float v : values) sum += std::abs(static_cast<double>(v));
+  return values.empty() ? 0.0 : sum / static_cast<double>(values.size());
+}
+
+std::vector<Var> vars_of(const std::vector<NamedVar>& leaves) {
+  std::vector<Var> vars;
+  for (const NamedVar& leaf : leaves) vars.push_back(leaf.var);
+  return vars;
+}
+
+}  // namespace
+
+std::vector<float> relative_units(const std::vector<NamedVar>& leaves, const Parameters& parameters) {
+  std::vector<float> units;
+  for (const NamedVar& leaf : leaves) {
+    const auto module = parameters.quantized.find(leaf.name.substr(0, leaf.name.rfind('.')));
+    const Buffer& b = module == parameters.quantized.end() ? leaf.var.value() : module->second.scales;
+    units.push_back(static_cast<float>(std::max(mean_magnitude(b), 1e-8)));
+  }
+  return units;
+}
+
+Optimizer::Optimizer(const std::vector<NamedVar>& leaves, std::vector<float> units)
+    : adam_(vars_of(leaves), {}, std::move(units)) {
+  for (const NamedVar& leaf : leaves) {
+    const Buffer& p = leaf.var.value();
+    require(p.dtype() == DType::f32, "train: '", leaf.name, "' is ", p, ", expected f32 masters");
+    names_.push_back(leaf.name);
+    best_.push_back(p.device().alloc_uninitialized(DType::f32, p.shape()));
+  }
+  keep_best();
+}
+
+void Optimizer::step(double rate, double weight_decay, double clip_norm, Communicator& communicator) {
+  reduce_gradients(communicator);
+  AdamOptions& options = adam_.options();
+  options.lr = static_cast<float>(rate);
+  options.weight_decay = static_cast<float>(weight_decay);
+  options.grad_scale = 1.0f;
+  if (clip_norm > 0.0) {
+    const double norm = adam_.gradient_norm();
+    if (norm > clip_norm) options.grad_scale = static_cast<float>(clip_norm / norm);
+  }
+  adam_.step();
+}
+
+// A member whose rows had no target has no gradients: it adds zeros.
+void Optimizer::reduce_gradients(Communicator& communicator) const {
+  if (communicator.size() == 1) return;
+  Tape& tape = adam_.parameters()[0].tape();
+  std::vector<Buffer> gradients;
+  for (const Var& v : adam_.parameters()) {
+    if (!v.grad()) tape.backward(v, tape.device().alloc(v.dtype(), v.shape()));
+    gradients.push_back(v.grad());
+  }
+  communicator.all_reduce_sum(tape.encoder(), gradients);
+}
+
+void Optimizer::keep_best() const {
+  for (std::size_t i = 0; i < best_.size(); ++i) {
+    const Var& v = adam_.parameters()[i];
+    v.tape().encoder().copy(v.value(), best_[i]);
+  }
+}
+
+void Optimizer::restore_best() const {
+  for (std::size_t i = 0; i < best_.size(); ++i) {
+    const Var& v = adam_.parameters()[i];
+    v.tape().encoder().copy(best_[i], v.value());
+  }
+}
+
+template <class Fn>
+void Optimizer::for_each_tensor(const Fn& fn) const {
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    fn(names_[i] + ".value", adam_.parameters()[i].value());
+    fn(names_[i] + ".first_moment", adam_.moments()[i].first);
+    fn(names_[i] + ".second_moment", adam_.moments()[i].second);
+    fn(names_[i] + ".best", best_[i]);
+  }
+}
+
+std::vector<TensorSpec> Optimizer::specs() const {
+  std::vector<TensorSpec> specs = {{"units", FileDType::F32, {static_cast<std::int64_t>(names_.size())}}};
+  for_each_tensor([&](const std::string& name, const Buffer& b) {
+    specs.push_back({name, FileDType::F32, b.shape()});
+  });
+  return specs;
+}
+
+void Optimizer::write(SafetensorsWriter& writer) const {
+  adam_.parameters()[0].tape().encoder().commit_and_wait();
+  writer.write("units", std::as_bytes(std::span(adam_.units())));
+  for_each_tensor([&](const std::string& name, const Buffer& b) { writer.write(name, b); });
+}
+
+void Optimizer::read(const SafetensorsFile& file, std::int64_t steps) {
+  const auto view = [&](const std::string& name, const Shape& shape) {
+    const TensorView& found = file.at(name);
+    if (found.dtype != FileDType::F32 || !(found.shape == shape)) {
+      fail(ErrorCode::format, file.where(), ": tensor '", name, "' is ", found.shape, ", expected f32",
+           shape);
+    }
+    return found.bytes.data();
+  };
+  std::vector<float>& units = adam_.units();
+  std::memcpy(units.data(), view("units", {static_cast<std::int64_t>(units.size())}),
+              units.size() * sizeof(float));
+  adam_.parameters()[0].tape().encoder().commit_and_wait();
+  for_each_tensor([&](const std::string& name, const Buffer& b) { b.write_bytes(view(name, b.shape())); });
+  adam_.set_steps(steps);
+}
+
+}  // namespace mixtape

@@ -1,0 +1,65 @@
+#include "mixtape/calib/train_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "mixtape/io/json_file.h"
+
+namespace mixtape {
+namespace {
+
+constexpr const char* kFormat = "mixtape train state 1";
+
+nlohmann::json to_json(const TrainReport& r) {
+  nlohmann::json validation = nlohmann::json::array(), experts = nlohmann::json::object();
+  for (const ValidationPoint& p : r.validation) validation.push_back({p.step, p.loss});
+  for (const auto& [layer, tokens] : r.expert_tokens) experts[std::to_string(layer)] = tokens;
+  return {{"steps_done", r.steps_done}, {"tokens_seen", r.tokens_seen}, {"seconds", r.seconds},
+          {"losses", r.losses},         {"validation", validation},     {"best_step", r.best_step},
+          {"best_loss", r.best_loss},   {"expert_tokens", experts},     {"empty_batches", r.empty_batches}};
+}
+
+TrainReport report_of(const nlohmann::json& json) {
+  TrainReport r;
+  json.at("steps_done").get_to(r.steps_done);
+  json.at("tokens_seen").get_to(r.tokens_seen);
+  json.at("seconds").get_to(r.seconds);
+  json.at("losses").get_to(r.losses);
+  json.at("best_step").get_to(r.best_step);
+  json.at("best_loss").get_to(r.best_loss);
+  json.at("empty_batches").get_to(r.empty_batches);
+  for (const auto& point : json.at("validation"))
+    r.validation.push_back({point.at(0).get<std::int64_t>(), point.at(1).get<double>()});
+  for (const auto& [layer, tokens] : json.at("expert_tokens").items())
+    tokens.get_to(r.expert_tokens[std::stoll(layer)]);
+  return r;
+}
+
+}  // namespace
+
+void TrainState::save(const std::filesystem::path& file) const {
+  const StringMap metadata = {{"format", kFormat},
+                              {"optimizer_steps", std::to_string(optimizer.steps())},
+                              {"report", to_json(report).dump()}};
+  SafetensorsWriter writer(file, optimizer.specs(), metadata);
+  optimizer.write(writer);
+  writer.commit();
+}
+
+void TrainState::load(const std::filesystem::path& path) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const auto& metadata = file.metadata();
+  const auto format = metadata.find("format");
+  if (format == metadata.end() || format->second != kFormat)
+    fail(ErrorCode::format, file.where(), ": is no training state, expected format '", kFormat, "'");
+  try {
+    const TrainReport found = report_of(parse_json(metadata.at("report"), file.where()));
+    optimizer.read(file, std::stoll(metadata.at("optimizer_steps")));
+    report = found;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // of json and of std::stoll
+    fail(ErrorCode::format, file.where(), ": report is malformed: ", error.what());
+  }
+}
+
+}  // namespace mixtape
