@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -43,6 +45,32 @@ TEST(Data, PartsNeverOverlap) {
 TEST(Data, TooLittleTextIsAnError) {
   MIXTAPE_EXPECT_ERROR(split_rows(cut_rows(counting(50), {}, 4), 0, 5, 5, 0), ErrorCode::invalid_argument,
                        "found 10 different rows of text, expected at least 11");
+}
+
+TEST(Data, CountsThatNoTextCanMeetAreErrors) {
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const auto rows = cut_rows(counting(50), {}, 4);
+  const ErrorCode code = ErrorCode::invalid_argument;
+  MIXTAPE_EXPECT_ERROR(split_rows(rows, 0, most, most, 0), code, "expected at least 18446744073709551615");
+  MIXTAPE_EXPECT_ERROR(reference_split(rows, 0, most, 32, 0), code, "expected at least 9223372036854775840");
+  MIXTAPE_EXPECT_ERROR(split_rows(rows, 0, -1, 2, 0), code, "validation and report rows are -1 and 2");
+}
+
+TEST(Data, CopiesOfARowAreInOnePartAlone) {
+  std::vector<TokenRow> rows = cut_rows(counting(50), {}, 4);
+  rows.insert(rows.end(), rows.begin(), rows.end());
+  const CalibrationData data = split_rows(rows, 0, 3, 3, 1);
+  EXPECT_EQ(data.train.size(), 4u);
+  std::set<TokenRow> seen;
+  for (const auto* part : {&data.train, &data.validation, &data.report}) {
+    for (const TokenRow& row : *part) EXPECT_TRUE(seen.insert(row).second);
+  }
+  const CalibrationData reference = reference_split(rows, 0, 3, 8, 1);
+  EXPECT_EQ(reference.train.size(), 9u);  // as they come, as the reference program takes them
+  for (const TokenRow& row : reference.report) {
+    EXPECT_EQ(std::count(reference.train.begin(), reference.train.end(), row), 0);
+    EXPECT_EQ(std::count(reference.validation.begin(), reference.validation.end(), row), 0);
+  }
 }
 
 TEST(Data, PaddingHasNoWeight) {
