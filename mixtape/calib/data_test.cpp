@@ -57,8 +57,9 @@ TEST(Data, CountsThatNoTextCanMeetAreErrors) {
 }
 
 TEST(Data, CopiesOfARowAreInOnePartAlone) {
-  std::vector<TokenRow> rows = cut_rows(counting(50), {}, 4);
-  rows.insert(rows.end(), rows.begin(), rows.end());
+  const std::vector<TokenRow> once = cut_rows(counting(50), {}, 4);
+  std::vector<TokenRow> rows = once;
+  rows.insert(rows.end(), once.begin(), once.end());
   const CalibrationData data = split_rows(rows, 0, 3, 3, 1);
   EXPECT_EQ(data.train.size(), 4u);
   std::set<TokenRow> seen;
