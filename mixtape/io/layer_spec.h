@@ -49,5 +49,7 @@ template <class... Cases>
 struct Match : Cases... {
   using Cases::operator()...;
 };
+template <class... Cases>
+Match(Cases...) -> Match<Cases...>;  // clang 14 deduces no aggregate
 
 }  // namespace mixtape
