@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMaxRange = 100000;
 
-using Kind = Sequence::Kind;
+using SequenceKind = Sequence::Kind;
 
 Value call_range(const Arguments& arguments) {
   const List bound = arguments.bind({"start", "stop", "step"}, "range");
@@ -26,7 +26,7 @@ Value call_range(const Arguments& arguments) {
     require(out.size() < kMaxRange, "range: more than ", kMaxRange, " numbers");
     out.emplace_back(i);
   }
-  return Sequence{Kind::range, std::move(out),
+  return Sequence{SequenceKind::range, std::move(out),
                   str("range(", start, ", ", stop, step == 1 ? "" : str(", ", step), ")")};
 }
 
@@ -97,17 +97,17 @@ Value dict_get(const Dict& dict, const Arguments& arguments) {
 Value dict_values(const Dict& dict) {
   List out;
   for (const auto& entry : dict.entries) out.push_back(entry.second);
-  return Sequence{Kind::view, std::move(out), "dict_values"};
+  return Sequence{SequenceKind::view, std::move(out), "dict_values"};
 }
 
 Value dict_method(const Value& subject, const std::string& name) {
   if (name == "items")
     return Function([subject](const Arguments&) {
-      return Sequence{Kind::view, pairs_of(*subject.dict()), "dict_items"};
+      return Sequence{SequenceKind::view, pairs_of(*subject.dict()), "dict_items"};
     });
   if (name == "keys")
     return Function([subject](const Arguments&) {
-      return Sequence{Kind::view, subject.items(), "dict_keys"};
+      return Sequence{SequenceKind::view, subject.items(), "dict_keys"};
     });
   if (name == "get") return Function([subject](const Arguments& a) { return dict_get(*subject.dict(), a); });
   if (name == "copy") return Function([subject](const Arguments&) { return subject; });
@@ -148,7 +148,8 @@ Value item_at(const List& all, std::int64_t index, const Value& key) {
 
 List pairs_of(const Dict& dict) {
   List out;
-  for (const auto& [key, value] : dict.entries) out.emplace_back(Sequence{Kind::tuple, {key, value}, ""});
+  for (const auto& [key, value] : dict.entries)
+    out.emplace_back(Sequence{SequenceKind::tuple, {key, value}, ""});
   return out;
 }
 
@@ -156,7 +157,7 @@ Value find_method(const Value& subject, const std::string& name) {
   if (subject.string()) return string_method(subject, name);
   if (subject.object()) return subject.object()->attribute(name);
   const Sequence* sequence = subject.sequence();
-  if (sequence && (sequence->kind == Kind::list || sequence->kind == Kind::tuple))
+  if (sequence && (sequence->kind == SequenceKind::list || sequence->kind == SequenceKind::tuple))
     return list_method(subject, name);
   return subject.dict() && !subject.mutable_namespace() ? dict_method(subject, name) : Value();
 }
@@ -178,12 +179,12 @@ Value find_item(const Value& container, const Value& key) {
     return found ? *found : Value(Undefined{key.text()});
   }
   const Sequence* sequence = container.sequence();
-  if (sequence && sequence->kind == Kind::group && key.string()) {
+  if (sequence && sequence->kind == SequenceKind::group && key.string()) {
     if (*key.string() == "grouper") return sequence->items[0];
     if (*key.string() == "list") return sequence->items[1];
   }
-  const bool indexed =
-      container.string() || (sequence && sequence->kind != Kind::view && sequence->kind != Kind::generator);
+  const bool indexed = container.string() || (sequence && sequence->kind != SequenceKind::view &&
+                                              sequence->kind != SequenceKind::generator);
   if (!indexed || !(key.is_integer() || key.is<bool>())) return Undefined{key.text()};
   Value found = item_at(container.items(), key.integer(), key);
   return container.is_markup() && found.string() ? Value(Markup{*found.string()}) : found;

@@ -5,10 +5,10 @@
 namespace mixtape::chat {
 namespace {
 
-using Kind = Expression::Kind;
+using Node = Expression::Kind;
 
-constexpr int kMaxDepth = 200;   // of nested brackets
-constexpr int kMaxNodes = 2000;  // of one expression, since chains of operators nest as well
+constexpr int kMaxBrackets = 200;  // of nested brackets
+constexpr int kMaxNodes = 2000;    // of one expression, since chains of operators nest as well
 
 // From loosest to tightest: if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary, then postfix and
 // filters.
@@ -17,10 +17,10 @@ class ExpressionParser {
   explicit ExpressionParser(Cursor& cursor) : in_(cursor) {}
 
   ExpressionPtr expression(bool with_condition = true) {
-    if (++depth_ > kMaxDepth) in_.wrong("an expression nested too deeply");
+    if (++depth_ > kMaxBrackets) in_.wrong("an expression nested too deeply");
     ExpressionPtr result = alternative();
     while (with_condition && in_.is_name("if")) {
-      ExpressionPtr whole = make(Kind::conditional);
+      ExpressionPtr whole = make(Node::conditional);
       in_.next();
       whole->operands.push_back(std::move(result));
       whole->operands.push_back(alternative());
@@ -34,7 +34,7 @@ class ExpressionParser {
   ExpressionPtr tuple(bool with_condition = true) {
     ExpressionPtr first = expression(with_condition);
     if (!in_.is_op(",")) return first;
-    ExpressionPtr whole = make(Kind::tuple);
+    ExpressionPtr whole = make(Node::tuple);
     whole->operands.push_back(std::move(first));
     while (in_.take_op(",")) {
       if (!starts_expression()) break;
@@ -45,16 +45,16 @@ class ExpressionParser {
 
   ExpressionPtr block_filters() {
     std::string name = in_.expect_name();
-    return filters(call(Kind::filter, std::move(name), make(Kind::name, "")));
+    return filters(call(Node::filter, std::move(name), make(Node::name, "")));
   }
 
  private:
-  ExpressionPtr make(Kind kind, std::string text = "") {
+  ExpressionPtr make(Node kind, std::string text = "") {
     if (++nodes_ > kMaxNodes) in_.wrong("an expression too long");
     return std::make_unique<Expression>(Expression{kind, in_.peek().line, std::move(text), {}, {}, {}, {}});
   }
 
-  ExpressionPtr join(Kind kind, std::string text, ExpressionPtr left, ExpressionPtr right) {
+  ExpressionPtr join(Node kind, std::string text, ExpressionPtr left, ExpressionPtr right) {
     ExpressionPtr whole = make(kind, std::move(text));
     whole->operands.push_back(std::move(left));
     whole->operands.push_back(std::move(right));
@@ -68,20 +68,20 @@ class ExpressionParser {
 
   ExpressionPtr alternative() {
     ExpressionPtr left = conjunction();
-    while (in_.take_name("or")) left = join(Kind::logical_or, "or", std::move(left), conjunction());
+    while (in_.take_name("or")) left = join(Node::logical_or, "or", std::move(left), conjunction());
     return left;
   }
 
   ExpressionPtr conjunction() {
     ExpressionPtr left = negation();
-    while (in_.take_name("and")) left = join(Kind::logical_and, "and", std::move(left), negation());
+    while (in_.take_name("and")) left = join(Node::logical_and, "and", std::move(left), negation());
     return left;
   }
 
   ExpressionPtr negation() {
     if (!in_.is_name("not")) return comparison();
-    if (++depth_ > kMaxDepth) in_.wrong("an expression nested too deeply");
-    ExpressionPtr whole = make(Kind::unary, "not");
+    if (++depth_ > kMaxBrackets) in_.wrong("an expression nested too deeply");
+    ExpressionPtr whole = make(Node::unary, "not");
     in_.next();
     whole->operands.push_back(negation());
     --depth_;
@@ -104,7 +104,7 @@ class ExpressionParser {
     ExpressionPtr first = binary(0);
     std::string op = comparison_operator();
     if (op.empty()) return first;
-    ExpressionPtr whole = make(Kind::comparison);
+    ExpressionPtr whole = make(Node::comparison);
     whole->operands.push_back(std::move(first));
     for (; !op.empty(); op = comparison_operator()) {
       whole->operators.push_back(op);
@@ -126,7 +126,7 @@ class ExpressionParser {
     ExpressionPtr left = binary(level + 1);
     while (is_binary(level)) {
       std::string op = in_.next().text;
-      left = join(Kind::binary, std::move(op), std::move(left), binary(level + 1));
+      left = join(Node::binary, std::move(op), std::move(left), binary(level + 1));
     }
     return left;
   }
@@ -134,8 +134,8 @@ class ExpressionParser {
   ExpressionPtr unary(bool with_filters) {
     ExpressionPtr result;
     if (in_.is_op("-") || in_.is_op("+")) {
-      if (++depth_ > kMaxDepth) in_.wrong("an expression nested too deeply");
-      result = make(Kind::unary, in_.next().text);
+      if (++depth_ > kMaxBrackets) in_.wrong("an expression nested too deeply");
+      result = make(Node::unary, in_.next().text);
       result->operands.push_back(unary(false));
       --depth_;
     } else {
@@ -164,7 +164,7 @@ class ExpressionParser {
   }
 
   ExpressionPtr literal(Value value) {
-    ExpressionPtr result = make(Kind::literal);
+    ExpressionPtr result = make(Node::literal);
     result->value = std::move(value);
     return result;
   }
@@ -174,7 +174,7 @@ class ExpressionParser {
     if (text == "true" || text == "True") return literal(true);
     if (text == "false" || text == "False") return literal(false);
     if (text == "none" || text == "None") return literal(None{});
-    return make(Kind::name, text);
+    return make(Node::name, text);
   }
 
   template <class Number>
@@ -200,13 +200,13 @@ class ExpressionParser {
 
   ExpressionPtr parentheses() {
     in_.expect_op("(");
-    ExpressionPtr result = in_.is_op(")") ? make(Kind::tuple) : tuple();
+    ExpressionPtr result = in_.is_op(")") ? make(Node::tuple) : tuple();
     in_.expect_op(")");
     return result;
   }
 
   ExpressionPtr list() {
-    ExpressionPtr result = make(Kind::list);
+    ExpressionPtr result = make(Node::list);
     in_.expect_op("[");
     while (!in_.take_op("]")) {
       result->operands.push_back(expression());
@@ -216,7 +216,7 @@ class ExpressionParser {
   }
 
   ExpressionPtr dict() {
-    ExpressionPtr result = make(Kind::dict);
+    ExpressionPtr result = make(Node::dict);
     in_.expect_op("{");
     while (!in_.take_op("}")) {
       result->operands.push_back(expression());
@@ -231,7 +231,7 @@ class ExpressionParser {
     while (true) {
       if (in_.take_op(".")) {
         const bool is_index = in_.is(TokenKind::integer);
-        ExpressionPtr whole = is_index ? make(Kind::item) : make(Kind::attribute);
+        ExpressionPtr whole = is_index ? make(Node::item) : make(Node::attribute);
         ExpressionPtr index = is_index ? number() : nullptr;
         if (!is_index) whole->text = in_.expect_name();
         whole->operands.push_back(std::move(subject));
@@ -240,7 +240,7 @@ class ExpressionParser {
       } else if (in_.take_op("[")) {
         subject = subscript(std::move(subject));
       } else if (in_.is_op("(")) {
-        subject = call(Kind::call, "", std::move(subject));
+        subject = call(Node::call, "", std::move(subject));
       } else {
         return subject;
       }
@@ -248,20 +248,20 @@ class ExpressionParser {
   }
 
   ExpressionPtr subscript(ExpressionPtr subject) {
-    ExpressionPtr whole = make(Kind::item);
+    ExpressionPtr whole = make(Node::item);
     whole->operands.push_back(std::move(subject));
     whole->operands.push_back(in_.is_op(":") ? nullptr : expression());
     while (in_.take_op(":")) {
-      whole->kind = Kind::slice;
+      whole->kind = Node::slice;
       whole->operands.push_back(in_.is_op(":") || in_.is_op("]") ? nullptr : expression());
     }
     in_.expect_op("]");
-    if (whole->kind == Kind::slice) whole->operands.resize(4);
+    if (whole->kind == Node::slice) whole->operands.resize(4);
     return whole;
   }
 
   // `text` names a filter or a test; for a call the callee is the subject.
-  ExpressionPtr call(Kind kind, std::string text, ExpressionPtr subject) {
+  ExpressionPtr call(Node kind, std::string text, ExpressionPtr subject) {
     ExpressionPtr whole = make(kind, std::move(text));
     whole->operands.push_back(std::move(subject));
     if (!in_.take_op("(")) return whole;
@@ -284,11 +284,11 @@ class ExpressionParser {
     while (true) {
       if (in_.take_op("|")) {
         std::string text = in_.expect_name();
-        subject = call(Kind::filter, std::move(text), std::move(subject));
+        subject = call(Node::filter, std::move(text), std::move(subject));
       } else if (in_.take_name("is")) {
         subject = test(std::move(subject));
       } else if (in_.is_op("(")) {
-        subject = call(Kind::call, "", std::move(subject));
+        subject = call(Node::call, "", std::move(subject));
       } else {
         return subject;
       }
@@ -298,10 +298,10 @@ class ExpressionParser {
   ExpressionPtr test(ExpressionPtr subject) {
     const bool negated = in_.take_name("not");
     std::string text = in_.expect_name();
-    ExpressionPtr whole = call(Kind::test, std::move(text), std::move(subject));
+    ExpressionPtr whole = call(Node::test, std::move(text), std::move(subject));
     if (whole->operands.size() == 1 && starts_test_argument()) whole->operands.push_back(postfix(primary()));
     if (!negated) return whole;
-    ExpressionPtr inverse = make(Kind::unary, "not");
+    ExpressionPtr inverse = make(Node::unary, "not");
     inverse->operands.push_back(std::move(whole));
     return inverse;
   }

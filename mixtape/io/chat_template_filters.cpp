@@ -14,7 +14,7 @@ namespace mixtape::chat {
 namespace {
 
 using Filter = Value (*)(const Value&, const Arguments&);
-using Kind = Sequence::Kind;
+using SequenceKind = Sequence::Kind;
 
 bool flag(const Value& value, bool otherwise) { return value.is_undefined() ? otherwise : value.truthy(); }
 bool is_absent(const Value& value) { return value.is_undefined() || value.is_none(); }
@@ -24,7 +24,7 @@ const std::string& text_of(const Value& value) {
   return *value.string();
 }
 
-Value generator(List items) { return Sequence{Kind::generator, std::move(items), ""}; }
+Value generator(List items) { return Sequence{SequenceKind::generator, std::move(items), ""}; }
 
 // What filters that make their items one by one see of a false value.
 List items_of(const Value& value) { return value.truthy() ? value.items() : List(); }
@@ -230,7 +230,8 @@ Value filter_groupby(const Value& subject, const Arguments& arguments) {
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return less(a.first, b.first); });
   List out;
-  for (auto& [key, items] : groups) out.emplace_back(Sequence{Kind::group, {value_of(items[0]), items}, ""});
+  for (auto& [key, items] : groups)
+    out.emplace_back(Sequence{SequenceKind::group, {value_of(items[0]), items}, ""});
   return out;
 }
 
@@ -341,7 +342,7 @@ Value filter_format(const Value& subject, const Arguments& arguments) {
   Dict named;
   for (const auto& [name, value] : arguments.named) named.set(name, value);
   if (!arguments.named.empty()) return apply_operator("%", pattern, named);
-  return apply_operator("%", pattern, Sequence{Kind::tuple, arguments.positional, ""});
+  return apply_operator("%", pattern, Sequence{SequenceKind::tuple, arguments.positional, ""});
 }
 
 Value filter_truncate(const Value& subject, const Arguments& arguments) {

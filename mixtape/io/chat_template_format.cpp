@@ -24,7 +24,7 @@ struct Field {
   char type = '\0';
 };
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 
 int take_number(std::string_view& text) {
   int value = 0;
@@ -60,7 +60,7 @@ Field parse_spec(std::string_view spec) {
   }
   field.alternate = take(spec, '#');
   field.zero = take(spec, '0');
-  if (!spec.empty() && is_digit(spec[0])) field.width = take_number(spec);
+  if (!spec.empty() && is_decimal(spec[0])) field.width = take_number(spec);
   for (const char group : {',', '_'}) {
     if (take(spec, group)) field.group = group;
   }
@@ -224,7 +224,7 @@ class PercentFormat {
 
   int width() {
     if (take(rest_, '*')) return static_cast<int>(std::clamp<std::int64_t>(next().integer(), 0, kMaxWidth));
-    return !rest_.empty() && is_digit(rest_[0]) ? take_number(rest_) : 0;
+    return !rest_.empty() && is_decimal(rest_[0]) ? take_number(rest_) : 0;
   }
 
   std::string conversion() {
@@ -341,7 +341,7 @@ class BraceFormat {
       path.remove_prefix(1);
       const std::size_t stop = std::min(key ? path.find(']') : path.find_first_of(".["), path.size());
       const std::string name(path.substr(0, stop));
-      const bool number = key && !name.empty() && std::all_of(name.begin(), name.end(), is_digit);
+      const bool number = key && !name.empty() && std::all_of(name.begin(), name.end(), is_decimal);
       found = find_item(found, number ? parse_integer(name, Value()) : Value(name));
       require(!found.is_undefined(), "format: there is no ", name);
       path.remove_prefix(std::min(stop + key, path.size()));
@@ -350,7 +350,7 @@ class BraceFormat {
   }
 
   Value argument(std::string_view name) {
-    if (!name.empty() && !is_digit(name[0])) {
+    if (!name.empty() && !is_decimal(name[0])) {
       for (const auto& [known, value] : arguments_.named) {
         if (known == name) return value;
       }

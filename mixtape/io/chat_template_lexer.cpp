@@ -14,8 +14,8 @@ constexpr std::string_view kOperators[] = {"==", "!=", "<=", ">=", "//", "**", "
                                            "]",  "{",  "}",  ".",  ",",  ":",  "|", ";"};
 
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_name(char c) { return is_name_start(c) || is_digit(c); }
+bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_name(char c) { return is_name_start(c) || is_ascii_digit(c); }
 
 // Line ends become \n, and one at the very end is dropped.
 std::string normalize_lines(const std::string& source) {
@@ -169,7 +169,7 @@ class Lexer {
   int token() {
     if (is_name_start(peek())) {
       add(TokenKind::name, take(is_name));
-    } else if (is_digit(peek())) {
+    } else if (is_ascii_digit(peek())) {
       number();
     } else if (peek() == '\'' || peek() == '"') {
       string();
@@ -187,17 +187,17 @@ class Lexer {
   }
 
   void number() {
-    std::string digits = take(is_digit);
-    bool real = peek() == '.' && is_digit(peek(1));
+    std::string digits = take(is_ascii_digit);
+    bool real = peek() == '.' && is_ascii_digit(peek(1));
     if (real) {
       ++at_;
-      digits += '.' + take(is_digit);
+      digits += '.' + take(is_ascii_digit);
     }
     const std::size_t sign = peek(1) == '+' || peek(1) == '-' ? 2 : 1;
-    if ((peek() == 'e' || peek() == 'E') && is_digit(peek(sign))) {
+    if ((peek() == 'e' || peek() == 'E') && is_ascii_digit(peek(sign))) {
       digits += source_.substr(at_, sign);
       at_ += sign;
-      digits += take(is_digit);
+      digits += take(is_ascii_digit);
       real = true;
     }
     add(real ? TokenKind::real : TokenKind::integer, digits);
@@ -271,7 +271,8 @@ class Lexer {
       if (!std::isxdigit(static_cast<unsigned char>(peek())))
         wrong("an escape without its hexadecimal digits");
       const char digit = source_[at_++];
-      value = value * 16 + static_cast<char32_t>(is_digit(digit) ? digit - '0' : (digit | 0x20) - 'a' + 10);
+      value =
+          value * 16 + static_cast<char32_t>(is_ascii_digit(digit) ? digit - '0' : (digit | 0x20) - 'a' + 10);
     }
     if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) wrong("an escape that is no character");
     return value;

@@ -8,7 +8,7 @@
 namespace mixtape::chat {
 namespace {
 
-constexpr int kMaxDepth = 200;  // of nested blocks
+constexpr int kMaxBlocks = 200;  // of nested blocks
 
 class Parser {
  public:
@@ -23,7 +23,7 @@ class Parser {
  private:
   // Up to a tag that begins with one of `ends`, whose name is then the next token.
   Block statements(Names ends) {
-    if (++depth_ > kMaxDepth) in_.wrong("blocks nested too deeply");
+    if (++depth_ > kMaxBlocks) in_.wrong("blocks nested too deeply");
     Block block;
     while (!in_.is(TokenKind::end)) {
       if (in_.is(TokenKind::block_begin) && is_one_of(in_.peek(1).text, ends)) {
@@ -110,7 +110,7 @@ class Parser {
     end_tag();
     result.body = statements({"elif", "else", "endif"});
     if (in_.take_name("elif")) {
-      if (++depth_ > kMaxDepth) in_.wrong("blocks nested too deeply");
+      if (++depth_ > kMaxBlocks) in_.wrong("blocks nested too deeply");
       result.otherwise.push_back(condition());
       --depth_;
     } else if (in_.take_name("else")) {
@@ -123,7 +123,7 @@ class Parser {
   }
 
   Target target(bool with_members) {
-    if (++depth_ > kMaxDepth) in_.wrong("targets nested too deeply");
+    if (++depth_ > kMaxBlocks) in_.wrong("targets nested too deeply");
     Target result;
     if (in_.take_op("(")) {
       result = targets(with_members);

@@ -11,7 +11,7 @@
 namespace mixtape {
 namespace {
 
-using Bytes = const std::uint8_t*;
+using BlockBytes = const std::uint8_t*;
 
 constexpr std::array kTypes = {
     GgufTypeInfo{GgufType::f32, "F32", 1, 4},       GgufTypeInfo{GgufType::f16, "F16", 1, 2},
@@ -36,20 +36,20 @@ constexpr std::array kOtherTypes = {
 };
 
 template <class T>
-T load(Bytes p) {
+T load(BlockBytes p) {
   T value;
   std::memcpy(&value, p, sizeof value);
   return value;
 }
-float load_f16(Bytes p) { return static_cast<float>(load<f16>(p)); }
+float load_f16(BlockBytes p) { return static_cast<float>(load<f16>(p)); }
 
-void decode_f32(Bytes p, float* y) { *y = load<float>(p); }
-void decode_f16(Bytes p, float* y) { *y = load_f16(p); }
-void decode_bf16(Bytes p, float* y) { *y = static_cast<float>(load<bf16>(p)); }
+void decode_f32(BlockBytes p, float* y) { *y = load<float>(p); }
+void decode_f16(BlockBytes p, float* y) { *y = load_f16(p); }
+void decode_bf16(BlockBytes p, float* y) { *y = static_cast<float>(load<bf16>(p)); }
 
 // Types of 32 elements: byte j of the codes holds elements j (low nibble) and j+16; bit j of `high` is
 // element j's fifth bit.
-void decode_q4_0(Bytes p, float* y) {  // d f16, codes[16]: d*(code-8)
+void decode_q4_0(BlockBytes p, float* y) {  // d f16, codes[16]: d*(code-8)
   const float d = load_f16(p);
   for (int j = 0; j < 16; ++j) {
     y[j] = d * static_cast<float>((p[2 + j] & 15) - 8);
@@ -57,7 +57,7 @@ void decode_q4_0(Bytes p, float* y) {  // d f16, codes[16]: d*(code-8)
   }
 }
 
-void decode_q4_1(Bytes p, float* y) {  // d f16, m f16, codes[16]: d*code + m
+void decode_q4_1(BlockBytes p, float* y) {  // d f16, m f16, codes[16]: d*code + m
   const float d = load_f16(p), m = load_f16(p + 2);
   for (int j = 0; j < 16; ++j) {
     y[j] = d * static_cast<float>(p[4 + j] & 15) + m;
@@ -65,14 +65,14 @@ void decode_q4_1(Bytes p, float* y) {  // d f16, m f16, codes[16]: d*code + m
   }
 }
 
-int low5(Bytes codes, std::uint32_t high, int j) {
+int low5(BlockBytes codes, std::uint32_t high, int j) {
   return static_cast<int>((codes[j] & 15u) | ((high >> j & 1u) << 4));
 }
-int high5(Bytes codes, std::uint32_t high, int j) {
+int high5(BlockBytes codes, std::uint32_t high, int j) {
   return static_cast<int>((codes[j] >> 4) | ((high >> (j + 16) & 1u) << 4));
 }
 
-void decode_q5_0(Bytes p, float* y) {  // d f16, high u32, codes[16]: d*(code-16)
+void decode_q5_0(BlockBytes p, float* y) {  // d f16, high u32, codes[16]: d*(code-16)
   const float d = load_f16(p);
   const auto high = load<std::uint32_t>(p + 2);
   for (int j = 0; j < 16; ++j) {
@@ -81,7 +81,7 @@ void decode_q5_0(Bytes p, float* y) {  // d f16, high u32, codes[16]: d*(code-16
   }
 }
 
-void decode_q5_1(Bytes p, float* y) {  // d f16, m f16, high u32, codes[16]: d*code + m
+void decode_q5_1(BlockBytes p, float* y) {  // d f16, m f16, high u32, codes[16]: d*code + m
   const float d = load_f16(p), m = load_f16(p + 2);
   const auto high = load<std::uint32_t>(p + 4);
   for (int j = 0; j < 16; ++j) {
@@ -90,7 +90,7 @@ void decode_q5_1(Bytes p, float* y) {  // d f16, m f16, high u32, codes[16]: d*c
   }
 }
 
-void decode_q8_0(Bytes p, float* y) {  // d f16, i8[32]
+void decode_q8_0(BlockBytes p, float* y) {  // d f16, i8[32]
   const float d = load_f16(p);
   for (int j = 0; j < 32; ++j) y[j] = d * static_cast<float>(static_cast<std::int8_t>(p[2 + j]));
 }
@@ -98,28 +98,28 @@ void decode_q8_0(Bytes p, float* y) {  // d f16, i8[32]
 // Types of 256 elements ("K"): sub-blocks of 16 or 32 share a small scale that multiplies the block's d.
 
 // scales[16] (low nibble scale, high nibble minimum), codes[64] of 2 bits, d f16, dmin f16.
-void decode_q2_k(Bytes p, float* y) {
-  const Bytes codes = p + 16;
+void decode_q2_k(BlockBytes p, float* y) {
+  const BlockBytes codes = p + 16;
   const float d = load_f16(p + 80), dmin = load_f16(p + 82);
   for (int sub = 0; sub < 16; ++sub) {
     const float scale = d * static_cast<float>(p[sub] & 15);
     const float minimum = dmin * static_cast<float>(p[sub] >> 4);
     const int shift = sub % 8 / 2 * 2;
-    const Bytes c = codes + sub / 8 * 32 + sub % 2 * 16;
+    const BlockBytes c = codes + sub / 8 * 32 + sub % 2 * 16;
     for (int l = 0; l < 16; ++l) y[16 * sub + l] = scale * static_cast<float>(c[l] >> shift & 3) - minimum;
   }
 }
 
 // high[32] (bit set: no -4), codes[64] of 2 bits, scales[12] holding 16 of 6 bits, d f16.
-void decode_q3_k(Bytes p, float* y) {
-  const Bytes codes = p + 32, scales = p + 96;
+void decode_q3_k(BlockBytes p, float* y) {
+  const BlockBytes codes = p + 32, scales = p + 96;
   const float d = load_f16(p + 108);
   for (int sub = 0; sub < 16; ++sub) {
     const int low = sub < 8 ? scales[sub] & 15 : scales[sub - 8] >> 4;
     const int scale6 = low | (scales[8 + sub % 4] >> (sub / 4 * 2) & 3) << 4;
     const float scale = d * static_cast<float>(scale6 - 32);
     const int shift = sub % 8 / 2 * 2, bit = sub / 2;
-    const Bytes c = codes + sub / 8 * 32 + sub % 2 * 16, h = p + sub % 2 * 16;
+    const BlockBytes c = codes + sub / 8 * 32 + sub % 2 * 16, h = p + sub % 2 * 16;
     for (int l = 0; l < 16; ++l) {
       const int code = (c[l] >> shift & 3) - ((h[l] >> bit & 1) != 0 ? 0 : 4);
       y[16 * sub + l] = scale * static_cast<float>(code);
@@ -132,7 +132,7 @@ struct ScaleAndMinimum {
 };
 
 // The 8 pairs of 6 bits that Q4_K and Q5_K pack into 12 bytes.
-ScaleAndMinimum k_scale(Bytes p, int sub, float d, float dmin) {
+ScaleAndMinimum k_scale(BlockBytes p, int sub, float d, float dmin) {
   int scale, minimum;
   if (sub < 4) {
     scale = p[sub] & 63;
@@ -145,23 +145,23 @@ ScaleAndMinimum k_scale(Bytes p, int sub, float d, float dmin) {
 }
 
 // d f16, dmin f16, scales[12], codes[128]: sub-blocks 2i and 2i+1 are the low and high nibbles of 32 bytes.
-void decode_q4_k(Bytes p, float* y) {
+void decode_q4_k(BlockBytes p, float* y) {
   const float d = load_f16(p), dmin = load_f16(p + 2);
   for (int sub = 0; sub < 8; ++sub) {
     const auto [scale, minimum] = k_scale(p + 4, sub, d, dmin);
-    const Bytes c = p + 16 + sub / 2 * 32;
+    const BlockBytes c = p + 16 + sub / 2 * 32;
     const int shift = sub % 2 * 4;
     for (int l = 0; l < 32; ++l) y[32 * sub + l] = scale * static_cast<float>(c[l] >> shift & 15) - minimum;
   }
 }
 
 // d f16, dmin f16, scales[12], high[32] (bit `sub` of byte l), codes[128] as in Q4_K.
-void decode_q5_k(Bytes p, float* y) {
+void decode_q5_k(BlockBytes p, float* y) {
   const float d = load_f16(p), dmin = load_f16(p + 2);
-  const Bytes high = p + 16;
+  const BlockBytes high = p + 16;
   for (int sub = 0; sub < 8; ++sub) {
     const auto [scale, minimum] = k_scale(p + 4, sub, d, dmin);
-    const Bytes c = p + 48 + sub / 2 * 32;
+    const BlockBytes c = p + 48 + sub / 2 * 32;
     const int shift = sub % 2 * 4;
     for (int l = 0; l < 32; ++l) {
       const int code = (c[l] >> shift & 15) | (high[l] >> sub & 1) << 4;
@@ -171,13 +171,13 @@ void decode_q5_k(Bytes p, float* y) {
 }
 
 // low[128], high[64] of 2 bits, scales i8[16], d f16: d*scale*(code-32).
-void decode_q6_k(Bytes p, float* y) {
+void decode_q6_k(BlockBytes p, float* y) {
   const float d = load_f16(p + 208);
   for (int sub = 0; sub < 16; ++sub) {
     const float scale = d * static_cast<float>(static_cast<std::int8_t>(p[192 + sub]));
     const int half = sub / 8, quarter = sub % 8 / 2, start = sub % 2 * 16;
-    const Bytes low = p + half * 64 + quarter % 2 * 32 + start;
-    const Bytes high = p + 128 + half * 32 + start;
+    const BlockBytes low = p + half * 64 + quarter % 2 * 32 + start;
+    const BlockBytes high = p + 128 + half * 32 + start;
     for (int l = 0; l < 16; ++l) {
       const int code = (low[l] >> (quarter / 2 * 4) & 15) | (high[l] >> (quarter * 2) & 3) << 4;
       y[16 * sub + l] = scale * static_cast<float>(code - 32);
@@ -185,8 +185,8 @@ void decode_q6_k(Bytes p, float* y) {
   }
 }
 
-template <void (*decode_block)(Bytes, float*)>
-void decode_all(const GgufTypeInfo& info, Bytes p, std::span<float> values) {
+template <void (*decode_block)(BlockBytes, float*)>
+void decode_all(const GgufTypeInfo& info, BlockBytes p, std::span<float> values) {
   for (std::size_t i = 0; i < values.size(); i += static_cast<std::size_t>(info.block_elements)) {
     decode_block(p, values.data() + i);
     p += info.block_bytes;
@@ -224,7 +224,7 @@ void decode_gguf_blocks(GgufType type, std::span<const std::byte> blocks, std::s
           ", expected a multiple of ", elements);
   require(blocks.size() == values.size() / elements * bytes, "gguf: ", blocks.size(), " bytes for ",
           values.size(), " values of type ", type, ", expected ", values.size() / elements * bytes);
-  const auto* p = reinterpret_cast<Bytes>(blocks.data());
+  const auto* p = reinterpret_cast<BlockBytes>(blocks.data());
   switch (type) {
     case GgufType::f32:
       return decode_all<decode_f32>(info, p, values);

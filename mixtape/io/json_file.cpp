@@ -17,7 +17,7 @@
 namespace mixtape {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxJsonDepth = 64;
 
 std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -30,8 +30,8 @@ class Watcher {
 
   bool operator()(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
     using Event = nlohmann::json::parse_event_t;
-    if (depth > kMaxDepth) {
-      fail(ErrorCode::format, where_, ": JSON nests deeper than ", kMaxDepth, " levels");
+    if (depth > kMaxJsonDepth) {
+      fail(ErrorCode::format, where_, ": JSON nests deeper than ", kMaxJsonDepth, " levels");
     }
     if (!unique_keys_) return true;
     if (event == Event::object_start) keys_.emplace_back();

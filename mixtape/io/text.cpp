@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxChatDepth = 64;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 std::string_view strip_line_breaks(std::string_view text) {
@@ -22,8 +22,8 @@ ordered_json parse_line(std::string_view line, const std::string& where) {
   if (line.find('\0') != std::string_view::npos) fail(ErrorCode::format, where, ": a NUL byte");
   try {
     return ordered_json::parse(line, [&](int depth, ordered_json::parse_event_t, ordered_json&) {
-      if (depth > kMaxDepth)
-        fail(ErrorCode::format, where, ": JSON nests deeper than ", kMaxDepth, " levels");
+      if (depth > kMaxChatDepth)
+        fail(ErrorCode::format, where, ": JSON nests deeper than ", kMaxChatDepth, " levels");
       return true;
     });
   } catch (const ordered_json::exception& error) {

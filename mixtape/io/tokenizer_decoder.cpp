@@ -21,7 +21,7 @@ Decoder each_token(Change change) {
   };
 }
 
-Decoder sequence(const json& spec) {
+Decoder sequence_decoder(const json& spec) {
   std::vector<Decoder> steps;
   for (const json& step : part::member(spec, "decoders")) steps.push_back(make_decoder(step));
   return [steps](Tokens tokens) {
@@ -90,7 +90,7 @@ Tokens fuse(const Tokens& tokens) {
   return {all};
 }
 
-Decoder replace(const json& spec) {
+Decoder replace_decoder(const json& spec) {
   return each_token(
       [pattern = make_pattern(part::member(spec, "pattern")), content = part::text(spec, "content")](
           const std::string& token, std::size_t) { return replace_all(pattern, token, content); });
@@ -104,14 +104,14 @@ std::string strip_token(std::string_view token, std::string_view content, std::s
   return std::string(token);
 }
 
-Decoder strip(const json& spec) {
+Decoder strip_decoder(const json& spec) {
   return each_token([content = part::text(spec, "content"), start = part::count(spec, "start"),
                      stop = part::count(spec, "stop")](const std::string& token, std::size_t) {
     return strip_token(token, content, start, stop);
   });
 }
 
-Decoder metaspace(const json& spec) {
+Decoder metaspace_decoder(const json& spec) {
   const std::string mark = part::text(spec, "replacement");
   const bool prefixed = spec.contains("prepend_scheme") ? part::text(spec, "prepend_scheme") != "never"
                                                         : part::flag(spec, "add_prefix_space", true);
@@ -127,13 +127,13 @@ Decoder make_decoder(const json& spec) {
     return each_token([](const std::string& token, std::size_t i) { return i == 0 ? token : " " + token; });
   }
   const std::string type = part::type(spec, "decoder");
-  if (type == "Sequence") return sequence(spec);
+  if (type == "Sequence") return sequence_decoder(spec);
   if (type == "ByteLevel") return decode_byte_level;
   if (type == "ByteFallback") return decode_byte_fallback;
   if (type == "Fuse") return fuse;
-  if (type == "Replace") return replace(spec);
-  if (type == "Strip") return strip(spec);
-  if (type == "Metaspace") return metaspace(spec);
+  if (type == "Replace") return replace_decoder(spec);
+  if (type == "Strip") return strip_decoder(spec);
+  if (type == "Metaspace") return metaspace_decoder(spec);
   part::unknown(type, "decoder");
 }
 

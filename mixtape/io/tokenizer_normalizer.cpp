@@ -36,7 +36,7 @@ Normalizer unicode_form(int options) {
   return [options](const std::string& text) { return normal_form(text, options); };
 }
 
-Normalizer sequence(const json& spec) {
+Normalizer sequence_normalizer(const json& spec) {
   std::vector<Normalizer> steps;
   for (const json& step : part::member(spec, "normalizers")) steps.push_back(make_normalizer(step));
   return [steps](std::string text) {
@@ -51,12 +51,12 @@ Normalizer prepend(const json& spec) {
   };
 }
 
-Normalizer replace(const json& spec) {
+Normalizer replace_normalizer(const json& spec) {
   return [pattern = make_pattern(part::member(spec, "pattern")), content = part::text(spec, "content")](
              const std::string& text) { return replace_all(pattern, text, content); };
 }
 
-Normalizer strip(const json& spec) {
+Normalizer strip_normalizer(const json& spec) {
   return [left = part::flag(spec, "strip_left", true), right = part::flag(spec, "strip_right", true)](
              const std::string& text) { return std::string(strip_white_space(text, left, right)); };
 }
@@ -66,15 +66,15 @@ Normalizer strip(const json& spec) {
 Normalizer make_normalizer(const json& spec) {
   if (spec.is_null()) return [](std::string text) { return text; };
   const std::string type = part::type(spec, "normalizer");
-  if (type == "Sequence") return sequence(spec);
+  if (type == "Sequence") return sequence_normalizer(spec);
   if (type == "NFC") return unicode_form(UTF8PROC_COMPOSE);
   if (type == "NFD") return unicode_form(UTF8PROC_DECOMPOSE);
   if (type == "NFKC") return unicode_form(UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
   if (type == "NFKD") return unicode_form(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
   if (type == "Prepend") return prepend(spec);
-  if (type == "Replace") return replace(spec);
+  if (type == "Replace") return replace_normalizer(spec);
   if (type == "Lowercase") return [](const std::string& text) { return to_lower(text); };
-  if (type == "Strip") return strip(spec);
+  if (type == "Strip") return strip_normalizer(spec);
   part::unknown(type, "normalizer");
 }
 

@@ -17,10 +17,10 @@ struct Span {
 };
 
 // The matches and what lies between them, in order, covering the whole piece.
-std::vector<Span> cover(std::string_view piece, const std::vector<Match>& matches) {
+std::vector<Span> cover(std::string_view piece, const std::vector<RegexMatch>& matches) {
   std::vector<Span> spans;
   std::size_t done = 0;
-  for (const Match& match : matches) {
+  for (const RegexMatch& match : matches) {
     if (match.begin > done) spans.push_back({done, match.begin, false});
     spans.push_back({match.begin, match.end, true});
     done = match.end;
@@ -111,7 +111,7 @@ PreTokenizer each_piece(Cut cut) {
   };
 }
 
-PreTokenizer sequence(const json& spec) {
+PreTokenizer sequence_pre_tokenizer(const json& spec) {
   std::vector<PreTokenizer> steps;
   for (const json& step : part::member(spec, "pretokenizers")) steps.push_back(make_pre_tokenizer(step));
   return [steps](const Pieces& in) {
@@ -177,7 +177,7 @@ PrependScheme scheme_of(const json& spec) {
   part::unknown(name, "Metaspace prepend_scheme");
 }
 
-PreTokenizer metaspace(const json& spec) {
+PreTokenizer metaspace_pre_tokenizer(const json& spec) {
   const std::string mark = part::text(spec, "replacement");
   const PrependScheme scheme = scheme_of(spec);
   const bool cut = part::flag(spec, "split", true);
@@ -221,11 +221,11 @@ PreTokenizer whitespace() {
 PreTokenizer make_pre_tokenizer(const json& spec) {
   if (spec.is_null()) return [](const Pieces& pieces) { return pieces; };
   const std::string type = part::type(spec, "pre_tokenizer");
-  if (type == "Sequence") return sequence(spec);
+  if (type == "Sequence") return sequence_pre_tokenizer(spec);
   if (type == "ByteLevel") return byte_level(spec);
   if (type == "Split") return split(spec);
   if (type == "Digits") return digits(spec);
-  if (type == "Metaspace") return metaspace(spec);
+  if (type == "Metaspace") return metaspace_pre_tokenizer(spec);
   if (type == "Whitespace") return whitespace();
   part::unknown(type, "pre_tokenizer");
 }

@@ -129,8 +129,8 @@ void set_match_limit(pcre2_match_context* context, std::size_t size) {
   pcre2_set_match_limit(context, static_cast<std::uint32_t>(std::min(std::max(kFloor, 8 * size), kCeiling)));
 }
 
-std::vector<Match> find_literal(std::string_view text, const std::string& needle) {
-  std::vector<Match> matches;
+std::vector<RegexMatch> find_literal(std::string_view text, const std::string& needle) {
+  std::vector<RegexMatch> matches;
   for (std::size_t at = 0; (at = text.find(needle, at)) != std::string_view::npos; at += needle.size()) {
     matches.push_back({at, at + needle.size()});
   }
@@ -162,7 +162,7 @@ Regex Regex::literal(const std::string& text) {
   return regex;
 }
 
-std::vector<Match> Regex::find_all(std::string_view text) const {
+std::vector<RegexMatch> Regex::find_all(std::string_view text) const {
   if (!literal_.empty()) return find_literal(text, literal_);
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
@@ -172,7 +172,7 @@ std::vector<Match> Regex::find_all(std::string_view text) const {
       pcre2_match_context_create(nullptr), pcre2_match_context_free);
   set_match_limit(context.get(), text.size());
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
-  std::vector<Match> matches;
+  std::vector<RegexMatch> matches;
   for (std::size_t at = 0; at <= text.size();) {
     int found = pcre2_match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, data.get(), context.get());
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its stack on the heap
@@ -181,7 +181,7 @@ std::vector<Match> Regex::find_all(std::string_view text) const {
     }
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0) fail(ErrorCode::not_supported, "tokenizer regex at byte ", at, ": ", message_of(found));
-    const Match match{bounds[0], bounds[1]};
+    const RegexMatch match{bounds[0], bounds[1]};
     const bool empty = match.begin == match.end;
     if (!empty || matches.empty() || matches.back().end != match.begin) matches.push_back(match);
     at = match.end;
@@ -193,7 +193,7 @@ std::vector<Match> Regex::find_all(std::string_view text) const {
 std::string replace_all(const Regex& regex, std::string_view text, std::string_view content) {
   std::string out;
   std::size_t done = 0;
-  for (const Match& match : regex.find_all(text)) {
+  for (const RegexMatch& match : regex.find_all(text)) {
     out += text.substr(done, match.begin - done);
     out += content;
     done = match.end;

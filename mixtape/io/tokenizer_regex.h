@@ -9,7 +9,7 @@
 
 namespace mixtape {
 
-struct Match {
+struct RegexMatch {
   std::size_t begin, end;  // bytes
 };
 
@@ -23,7 +23,7 @@ class Regex {
 
   // All matches from left to right without overlap; `text` is valid UTF-8. An empty match moves on by one
   // code point.
-  std::vector<Match> find_all(std::string_view text) const;
+  std::vector<RegexMatch> find_all(std::string_view text) const;
 
  private:
   Regex() = default;

@@ -42,7 +42,7 @@ Template from_pieces(const json& spec) {
 }
 
 // Later steps go around what earlier ones made.
-Template sequence(const json& spec) {
+Template sequence_template(const json& spec) {
   Template result;
   for (const json& step : part::member(spec, "processors")) {
     const Template outer = make_template(step);
@@ -59,7 +59,7 @@ Template make_template(const json& spec) {
   const std::string type = part::type(spec, "post_processor");
   if (type == "TemplateProcessing") return from_pieces(spec);
   if (type == "ByteLevel") return {};  // trims offsets only
-  if (type == "Sequence") return sequence(spec);
+  if (type == "Sequence") return sequence_template(spec);
   part::unknown(type, "post_processor");
 }
 

@@ -3,6 +3,18 @@
 #include "mixtape/backend/cuda/shared_library.h"
 
 namespace mixtape::cuda {
+
+struct Algorithm {
+  std::uint64_t data[8];
+};
+struct Heuristic {
+  Algorithm algorithm;
+  std::size_t workspace;
+  int status;
+  float waves;
+  int reserved[4];
+};
+
 namespace {
 
 // Numbers of the cuBLASLt reference.
@@ -15,17 +27,6 @@ constexpr int kDescTransA = 3, kDescTransB = 4;
 constexpr int kLayoutBatch = 5, kLayoutStride = 6;
 constexpr int kPreferWorkspace = 1, kPreferReduction = 3, kPreferAlignA = 5, kPreferAlignB = 6,
               kPreferAlignC = 7, kPreferAlignD = 8;
-
-struct Algorithm {
-  std::uint64_t data[8];
-};
-struct Heuristic {
-  Algorithm algorithm;
-  std::size_t workspace;
-  int status;
-  float waves;
-  int reserved[4];
-};
 
 int type_of(DType dtype) {
   if (dtype == DType::bf16) return kTypeBf16;

@@ -8,7 +8,7 @@ namespace {
 
 using Table = std::unordered_map<std::string, Launcher>;
 
-Table& table() {
+Table& launchers() {
   static Table launchers;
   return launchers;
 }
@@ -52,15 +52,15 @@ void Call::launch_same(Grid grid, Grid block, std::uint32_t shared_bytes) const 
 }
 
 bool register_launcher(const std::string& name, Launcher launcher) {
-  return table().emplace(name, std::move(launcher)).second;
+  return launchers().emplace(name, std::move(launcher)).second;
 }
 
-bool has_launcher(const std::string& name) { return table().contains(name); }
+bool has_launcher(const std::string& name) { return launchers().contains(name); }
 
 void run(const Call& call) {
   const Dispatch& d = call.dispatch;
-  const auto found = table().find(d.kernel);
-  if (found == table().end()) return call.launch_same(d.grid, d.block, d.shared_bytes);
+  const auto found = launchers().find(d.kernel);
+  if (found == launchers().end()) return call.launch_same(d.grid, d.block, d.shared_bytes);
   found->second(call);
 }
 

@@ -8,7 +8,7 @@
 namespace mixtape::gpu {
 namespace {
 
-std::map<std::string, Module>& table() {
+std::map<std::string, Module>& modules() {
   static std::map<std::string, Module> kernels;
   return kernels;
 }
@@ -23,7 +23,7 @@ bool runs_on(const Module& module, int capability) {
 std::string kernels_on(int capability) {
   std::size_t in_machine_code = 0, absent = 0;
   int ptx = 0;
-  for (const auto& [name, module] : table()) {
+  for (const auto& [name, module] : modules()) {
     const bool is_exact = std::count(module.machine_code.begin(), module.machine_code.end(), capability) > 0;
     if (is_exact) {
       ++in_machine_code;
@@ -33,24 +33,24 @@ std::string kernels_on(int capability) {
       ++absent;
     }
   }
-  if (in_machine_code == table().size()) return "kernels in machine code";
+  if (in_machine_code == modules().size()) return "kernels in machine code";
   const std::string others = absent == 0 ? "" : str(", without ", absent, " for other cards alone");
   return str("kernels from PTX for ", ptx / 10, ".", ptx % 10, others);
 }
 
 bool register_module(const Module& module) {
-  for (const char* kernel : module.kernels) table().emplace(kernel, module);
+  for (const char* kernel : module.kernels) modules().emplace(kernel, module);
   return true;
 }
 
 const Module* find_module(const std::string& kernel) {
-  const auto found = table().find(kernel);
-  return found == table().end() ? nullptr : &found->second;
+  const auto found = modules().find(kernel);
+  return found == modules().end() ? nullptr : &found->second;
 }
 
 std::vector<std::string> module_kernels() {
   std::vector<std::string> names;
-  for (const auto& [name, module] : table()) names.push_back(name);
+  for (const auto& [name, module] : modules()) names.push_back(name);
   return names;
 }
 
