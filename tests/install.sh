@@ -16,7 +16,7 @@ prefix=$work/moved
 cmake -S "$source/examples" -B "$work/examples" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$cxx" \
   -DCMAKE_BUILD_TYPE=Debug >"$work/configure.log" 2>&1 || { cat "$work/configure.log"; exit 1; }
 ninja -C "$work/examples" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
-for example in router two_layer own_op; do
+for example in small_model router two_layer own_op; do
   "$work/examples/$example" || { echo "$example failed"; exit 1; }
 done
 
