@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -11,13 +13,18 @@
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/quantize_options.h"
+#include "cli/terminal.h"
 #include "cli/training_hooks.h"
+#include "cli/version.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/reference_recipe.h"
 
 namespace mixtape::cli {
 namespace {
+
+// Of a model on text that it was made for; far more says that the text isn't what it seems.
+constexpr double kOddPerplexity = 100.0;
 
 struct ProgramOptions {
   ModelOptions model;
@@ -37,8 +44,8 @@ class DwqRun {
  public:
   explicit DwqRun(const ProgramOptions& options)
       : o_(options),
-        output_(options.quantize.out, options.model.path),
-        report_file_(options.json_file, options.quantize.out),
+        output_(o_.quantize.out, o_.model.path),
+        report_file_(o_.json_file, o_.quantize.out),
         device_(open_device(options.model.device)),
         opened_(options.model.open()),
         tape_(device_),
@@ -48,15 +55,15 @@ class DwqRun {
 
   int run() {
     show_plan();
-    if (o_.dry_run) return Status::ok;
     output_.require_space(storage_size(*opened_.source, plan_, storage_).bytes);
+    if (o_.dry_run) return Status::ok;
     watch_interrupts();
     prepare();
     StageDisplay display;
     calibrate_student(display.hooks());
     display.close();
     if (calibration_.report.stopped_early && !o_.write_on_interrupt) {
-      fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n", training().steps_done);
+      note(fmt::format("mixtape: interrupted after {} steps; nothing was written", training().steps_done));
       return Status::stopped;
     }
     write(display);
@@ -100,6 +107,7 @@ class DwqRun {
   }
 
   void show_plan() {
+    warn_if_beyond_context(opened_.config, o_.text.length);
     print_plan(opened_, plan_, o_.dry_run);
     if (o_.dry_run) {
       const double bytes =
@@ -150,6 +158,14 @@ class DwqRun {
       fmt::print(
           "the result is not better than plain rounding on the report rows: a smaller --lr may help\n");
     }
+    if (r.initial.teacher_perplexity > kOddPerplexity) {
+      warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",
+                       r.initial.teacher_perplexity));
+    }
+    fmt::print(
+        "try          mixtape generate -m {0} -p 'Once upon a time'\n"
+        "             mlx_lm.generate --model {0} --prompt 'Once upon a time'\n",
+        o_.quantize.out);
   }
 
   void print_table() {
@@ -175,13 +191,17 @@ class DwqRun {
   }
 
   void print_experts() {
-    for (const auto& [layer, seen] : training().expert_tokens) {
-      fmt::print("layer {:>2} tokens per expert:", layer);
-      for (const std::int64_t tokens : seen) fmt::print(" {}", tokens);
-      fmt::print("\n");
-    }
-    for (const std::string& name : unseen_experts())
-      fmt::print("{} saw no token and keeps its rounded weights\n", name);
+    const auto& layers = training().expert_tokens;
+    if (layers.empty()) return;
+    std::vector<std::int64_t> tokens;
+    for (const auto& [layer, seen] : layers) tokens.insert(tokens.end(), seen.begin(), seen.end());
+    const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
+    fmt::print("experts      {} in {} layers, which saw {} to {} tokens each\n", tokens.size(), layers.size(),
+               *least, *most);
+    const std::vector<std::string> unseen = unseen_experts();
+    if (unseen.empty()) return;
+    fmt::print("unseen       {} experts saw no token and keep their rounded weights: {}{}\n", unseen.size(),
+               unseen[0], unseen.size() > 1 ? ", ... (the report of --json names all)" : "");
   }
 
   std::vector<std::string> unseen_experts() const {
@@ -208,7 +228,11 @@ class DwqRun {
     for (const ValidationPoint& p : t.validation) curve.push_back({{"step", p.step}, {"loss", p.loss}});
     nlohmann::json experts = nlohmann::json::object();
     for (const auto& [layer, seen] : t.expert_tokens) experts[std::to_string(layer)] = seen;
-    nlohmann::json json = {{"ppl_teacher", r.initial.teacher_perplexity},
+    nlohmann::json json = {{"mixtape", fmt::format("{} ({})", version(), commit())},
+                           {"model", o_.model.path},
+                           {"text", o_.text.describe()},
+                           {"device", device_.name()},
+                           {"ppl_teacher", r.initial.teacher_perplexity},
                            {"bits", o_.quantize.bits},
                            {"group_size", o_.quantize.group_size},
                            {"bits_per_weight", bits_per_weight()},
@@ -262,22 +286,45 @@ class DwqRun {
   Calibration calibration_;
 };
 
-void add_training_options(CLI::App& command, DwqOptions& o) {
+void add_training_options(CLI::App& command, ProgramOptions& o) {
+  TrainOptions& train = o.dwq.train;
   OptionGroup group(command, "Training");
-  group.whole("--steps", o.train.steps, {.least = 1}, "Optimizer steps");
-  group.whole("--batch,--batch-size", o.train.batch_size, {.least = 1}, "Rows per step");
-  group.number("--lr,--learning-rate", o.train.learning_rate, kRates,
+  group.whole("--steps", train.steps, {.least = 1}, "Optimizer steps");
+  group.whole("--batch,--batch-size", train.batch_size, {.least = 1}, "Rows per step");
+  group.number("--lr,--learning-rate", train.learning_rate, kRates,
                "Step size, in units of each tensor's mean |scale|");
-  group.number("--temperature", o.loss.temperature, {.least = 1e-3, .most = 1e3},
+  group.number("--temperature,--temp", o.dwq.loss.temperature, {.least = 0.001, .most = 1000},
                "Temperature of the distillation loss");
-  group.whole("--top-k", o.loss.top_k, {.least = 0},
+  group.whole("--top-k", o.dwq.loss.top_k, {.least = 0},
               "Compare only the teacher's K largest logits and the rest as one; 0: all");
-  group.number("--clip", o.train.clip_norm, {.least = 0.0}, "Largest norm of the gradient; 0: none");
-  group.whole("--validate-every", o.train.validate_every, {.least = 0},
-              "Steps between validations; 0: ten in all");
-  OptionGroup(command, "Memory")
-      .flag("--checkpoint,--grad-checkpoint", o.train.checkpoint_blocks,
-            "Recompute activations: less memory, more time");
+  group.number("--clip", train.clip_norm, {.least = 0}, "Largest norm of the gradient, 0: any");
+  group.whole("--validate-every", train.validate_every, {.least = 0},
+              "Steps between validations, 0: ten in all");
+  group.flag("--reference-compat", o.reference_compat, "The exact recipe of mlx-lm's own dwq");
+  group.flag("--write-on-interrupt", o.write_on_interrupt, kInterruptHelp);
+}
+
+void add_memory_options(CLI::App& command, ProgramOptions& o) {
+  OptionGroup memory(command, "Memory");
+  memory.flag("--checkpoint,--grad-checkpoint", o.dwq.train.checkpoint_blocks,
+              "Recompute activations: less memory, more time");
+  memory.flag("--stream-teacher", o.stream_teacher,
+              "Read the teacher's blocks from its files in each pass: less memory, more time");
+  memory.path("--target-dir", o.target_dir, "DIR",
+              "Keep the teacher's --top-k targets here, or use those that are there");
+  memory.flag(
+      "--dry-run", o.dry_run,
+      "Try every place, print modules, sizes, bits per weight and predicted peak memory; run nothing");
+  OptionGroup(command, "Report").path("--json", o.json_file, "FILE", kJsonHelp);
+}
+
+// A place for the teacher's targets that can't be made is found before anything is loaded.
+void check_targets(const ProgramOptions& o) {
+  if (o.target_dir.empty()) return;
+  require(o.dwq.loss.top_k > 0, "--target-dir stores the largest logits: --top-k is ", o.dwq.loss.top_k,
+          ", expected 1 or more");
+  refuse_inside("--target-dir", o.target_dir, "--out", o.quantize.out);
+  if (!std::filesystem::exists(o.target_dir)) const AtomicDirectory rehearsal(o.target_dir);
 }
 
 // The recipe's settings, but for what the command line names.
@@ -305,20 +352,15 @@ void add_dwq(CLI::App& app, int& status) {
   o->quantize.add(*command);
   o->text.add(*command);
   o->text.add_sampling(*command);
-  add_training_options(*command, o->dwq);
-  OptionGroup training(*command, "Training");
-  training.path("--target-dir", o->target_dir, "DIR",
-                "Keep the teacher's targets here, or use those that are there");
-  training.flag("--reference-compat", o->reference_compat, "The recipe of mlx_lm.dwq, step for step");
-  OptionGroup(*command, "Memory")
-      .flag("--stream-teacher", o->stream_teacher,
-            "Read the teacher's blocks from its files in each pass: less memory, more time");
-  OptionGroup report(*command, "Report");
-  report.path("--json", o->json_file, "FILE", kJsonHelp);
-  report.flag("--dry-run", o->dry_run, "Print modules, sizes, bits per weight and predicted peak memory");
-  report.flag("--write-on-interrupt", o->write_on_interrupt,
-              "Asked to stop, write the best state of the training so far");
+  add_training_options(*command, *o);
+  add_memory_options(*command, *o);
+  command->footer(
+      "Examples:\n"
+      "  mixtape dwq -m Qwen3-0.6B -o Qwen3-0.6B-3bit --bits 3 --text my_text.txt\n"
+      "  mixtape dwq -m Qwen3-0.6B -o Qwen3-0.6B-4bit --chats chats.jsonl --json r.json\n"
+      "  mixtape dwq -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
   command->callback([o, command, &status] {
+    check_targets(*o);
     o->dwq.loss.rest_bucket = o->dwq.loss.top_k > 0 && !o->reference_compat;
     if (o->reference_compat) use_reference_recipe(*command, *o);
     o->dwq.fit = round_to_nearest(o->quantize.rounding());

@@ -46,7 +46,8 @@ int run(CLI::App& app, int argc, char** argv, int& status) {
     return report_failure((chosen.empty() ? "" : chosen[0]->get_name() + ": ") + first_line(error.what()),
                           Status::usage);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::interrupted) return report_failure(error.what(), Status::stopped);
+    if (error.code() == ErrorCode::interrupted)
+      return report_failure(str(error.what(), "; nothing was written"), Status::stopped);
     return report_failure(error.what(),
                           error.code() == ErrorCode::invalid_argument ? Status::usage : Status::failed);
   }

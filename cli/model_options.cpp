@@ -121,6 +121,10 @@ bool TextOptions::is_sampled() const {
 
 std::vector<TokenRow> TextOptions::file_rows(const Tokenizer& tokenizer, const nlohmann::json& config,
                                              std::int64_t vocab_size) const {
+  for (const std::string& file : text_files) {
+    require(!file.ends_with(".jsonl"), "--text: ", file,
+            " holds a JSON object a line, expected text; name it with --chats");
+  }
   std::vector<TokenRow> rows =
       chat_files.empty()
           ? text_rows({text_files.begin(), text_files.end()}, tokenizer, length, max_tokens).rows

@@ -8,6 +8,7 @@
 #include "cli/model_options.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
+#include "cli/terminal.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/evaluate.h"
 #include "mixtape/calib/float_model.h"
@@ -23,6 +24,7 @@ namespace {
 struct PretrainOptions {
   std::string config_file, tokenizer, out, json_file;
   std::string device = "auto";
+  bool write_on_interrupt = false;
   TextOptions text;
   TrainOptions train;
 
@@ -63,9 +65,9 @@ class TrainRun {
       : o_(options),
         output_(o_.out, o_.tokenizer),
         report_file_(o_.json_file, o_.out),
+        device_(open_device(o_.device)),
         config_json_(read_json(o_.config_file)),
         config_(ModelConfig::parse(config_json_, o_.config_file)),
-        device_(open_device(o_.device)),
         tape_(device_) {}
 
   int run() {
@@ -74,20 +76,22 @@ class TrainRun {
     watch_interrupts();
     StageDisplay display;
     Parameters parameters = initial_parameters(config_, o_.text.seed, device_);
+    output_.require_space(file_bytes(parameters));
     NextToken signal;
     const TrainRows rows = {data_.train, data_.validation,
                             shuffled_batches(data_.train.size(), o_.train.batch_size, o_.text.seed)};
     const TrainReport report =
         train(config_, parameters, DType::f32, signal, tape_, rows, o_.train, {.run = display.hooks()});
-    if (report.stopped_early) {
+    if (report.stopped_early && !o_.write_on_interrupt) {
       display.close();
-      fmt::print(stderr, "mixtape: interrupted after {} steps; nothing was written\n", report.steps_done);
+      note(fmt::format("mixtape: interrupted after {} steps; nothing was written", report.steps_done));
       return Status::stopped;
     }
-    output_.write([&](AtomicDirectory& directory) {
-      write_float_model(directory, config_json_, o_.tokenizer, config_, parameters, display.hooks());
-      display.close();
-    });
+    write(parameters, display);
+    if (interrupted()) {
+      note(fmt::format("mixtape: interrupted after {} steps, not evaluated", report.steps_done));
+      return Status::ok;
+    }
     tell(report, evaluate(parameters, display));
     return report.best_step > 0 ? Status::ok : Status::not_improved;
   }
@@ -100,7 +104,24 @@ class TrainRun {
                        o_.text.train_rows, o_.text.validation_rows, o_.text.report_rows, o_.text.seed);
     fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(data_.train),
                count_text(data_.validation), count_text(data_.report));
+    warn_if_beyond_context(config_, o_.text.length);
     print_epochs(o_.train, static_cast<std::int64_t>(data_.train.size()));
+  }
+
+  std::uint64_t file_bytes(const Parameters& parameters) const {
+    std::uint64_t elements = 0;
+    for (const auto& [name, value] : parameters.dense)
+      elements += static_cast<std::uint64_t>(value.shape().numel());
+    return elements * size_of(config_.dtype.value_or(DType::f32));
+  }
+
+  void write(const Parameters& parameters, StageDisplay& display) {
+    RunHooks hooks = display.hooks();
+    if (o_.write_on_interrupt) hooks.should_stop = nullptr;
+    output_.write([&](AtomicDirectory& directory) {
+      write_float_model(directory, config_json_, o_.tokenizer, config_, parameters, hooks);
+      display.close();
+    });
   }
 
   Evaluation evaluate(const Parameters& parameters, StageDisplay& display) {
@@ -116,21 +137,19 @@ class TrainRun {
     const double unigram = unigram_perplexity(data_.train, data_.report, config_.vocab_size);
     fmt::print("held-out perplexity {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
                result.perplexity, unigram, result.perplexity / unigram);
-    const nlohmann::json json = {
-        {"ppl", result.perplexity},
-        {"ppl_unigram", unigram},
-        {"steps", report.steps_done},
-        {"seed", o_.text.seed},
-        {"tokens_per_second", static_cast<double>(report.tokens_seen) / report.seconds}};
-    report_file_.write(json);
+    report_file_.write({{"ppl", result.perplexity},
+                        {"ppl_unigram", unigram},
+                        {"steps", report.steps_done},
+                        {"seed", o_.text.seed},
+                        {"tokens_per_second", static_cast<double>(report.tokens_seen) / report.seconds}});
   }
 
   PretrainOptions o_;
   ModelOutput output_;
   ReportFile report_file_;
+  Device device_;
   nlohmann::json config_json_;
   ModelConfig config_;
-  Device device_;
   Tape tape_;
   CalibrationData data_;
 };
@@ -143,14 +162,20 @@ void add_train(CLI::App& app, int& status) {
   OptionGroup model(*command, "Model");
   model.path("--config", o->config_file, "FILE", "config.json of the model")->required();
   model.path("--tokenizer", o->tokenizer, "DIR", "Directory with tokenizer.json")->required();
-  model.path("-o,--out", o->out, "DIR", "Directory to write; it must not exist")->required();
   model.path("--device", o->device, "NAME", kDeviceHelp);
+  OptionGroup(*command, "Output")
+      .path("-o,--out", o->out, "DIR", "Directory to write; it must not exist")
+      ->required();
   o->text.add(*command);
-  OptionGroup training(*command, "Training");
-  training.whole("--steps", o->train.steps, {.least = 1}, "Optimizer steps");
-  training.whole("--batch,--batch-size", o->train.batch_size, {.least = 1}, "Rows per step");
-  training.number("--lr,--learning-rate", o->train.learning_rate, kRates, "Largest step size of Adam");
+  OptionGroup group(*command, "Training");
+  group.whole("--steps", o->train.steps, {.least = 1}, "Optimizer steps");
+  group.whole("--batch,--batch-size", o->train.batch_size, {.least = 1}, "Rows per step");
+  group.number("--lr,--learning-rate", o->train.learning_rate, kRates, "Largest step size of Adam");
+  group.flag("--write-on-interrupt", o->write_on_interrupt, kInterruptHelp);
   OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
+  command->footer(
+      "Example:\n"
+      "  mixtape train --config config.json --tokenizer DIR --text corpus.txt -o small");
   command->callback([o, &status] { status = TrainRun(*o).run(); });
 }
 

@@ -34,6 +34,24 @@ while IFS='|' read -r text arguments; do refused "$text" $arguments; done <<END
 --group-size is 0, expected 32, 64 or 128|quantize --model $model --out $work/new --group-size 0
 --rounding is up, expected gpu or cpu|$quantize --mode up
 --dtype is f8, expected auto, f32 or bf16|$quantize --dtype f8
+--steps is 0, expected a whole number, 1 or more|$dwq --steps 0
+--steps is 1e3, expected a whole number|$dwq --steps 1e3
+--batch is -1, expected a whole number, 1 or more|$dwq --batch -1
+--lr is -1, expected a number|$dwq --lr -1
+--lr is 0, expected a number|$dwq --lr 0
+--lr is abc, expected a number|$dwq --lr abc
+--lr is nan, expected a number|$dwq --lr nan
+--lr is inf, expected a number|$dwq --lr inf
+--lr is 1e30, expected a number|$dwq --lr 1e30
+--temperature is nan, expected a number|$dwq --temperature nan
+--temperature is 1e-30, expected a number|$dwq --temperature 1e-30
+--top-k is -1, expected a whole number, 0 or more|$dwq --top-k -1
+--clip is nan, expected a number|$dwq --clip nan
+--clip is -1, expected a number|$dwq --clip -1
+--validate-every is -1, expected a whole number|$dwq --validate-every -1
+--steps is 0, expected a whole number, 1 or more|train --config c --tokenizer t --out $work/new --steps 0
+--lr is nan, expected a number|train --config c --tokenizer t --out $work/new --lr nan
+--batch is 0, expected a whole number, 1 or more|train --config c --tokenizer t --out $work/new --batch 0
 --rows is -1, expected a whole number, 0 or more|$dwq --rows -1
 --rows is 99999999999999999999, expected a whole number|$dwq --rows 99999999999999999999
 --validation-rows is 9223372036854775807, expected|$dwq --validation-rows 9223372036854775807
@@ -61,7 +79,7 @@ commands=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' <<<"$output")
 for command in '' $commands; do
   # shellcheck disable=SC2086
   expect 0 "Exit status: 0 done" $command --help
-  [ "$("$mixtape" help $command)" = "$output" ] || complain "help $command differs from $command --help"
+  [ "$("$mixtape" help $command)$("$mixtape" $command -h)" = "$output$output" ] || complain "help $command differs from $command --help"
   wide=$(awk 'length > 80' <<<"$output")
   [ -z "$wide" ] || complain "$command --help: wider than 80 columns: $wide"
 done

@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# Where results go: what can't be written is refused before the work begins, what isn't a regular file is written
+# into, nothing is lost or left.
+# usage: tests/program/outputs.sh SOURCE_DIR MIXTAPE
+source "$(dirname "$0")/lib.sh"
+set -m # else background jobs ignore Ctrl-C
+story 60 >"$work/story"
+text="--text $work/story"
+quantize="quantize --model $model --group-size 32"
+dwq="dwq --model $model --group-size 32 $text --steps 1 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
+train="train --config $model/config.json --tokenizer $model $text --steps 1 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
+eval="eval --model $model $text --length 32 --max-tokens 64"
+: >"$work/plain"
+mkdir "$work/exists"
+ln -s nowhere "$work/dangling"
+
+# refused TEXT ARGUMENTS...: status 1 or 2 before a model is read; the device's line isn't printed yet.
+refused() {
+  local text=$1
+  shift
+  output=$("$mixtape" "$@" 2>&1 </dev/null) && complain "mixtape $*: not refused"
+  [[ $output == *"$text"* ]] || complain "mixtape $*: expected '$text' in: $output"
+  [[ $output != *"device  "* ]] || complain "mixtape $*: refused only after: $output"
+}
+
+# shellcheck disable=SC2086
+for command in "$quantize" "$dwq" "$train"; do
+  refused "output directory exists" $command --out "$work/exists"
+  refused "output directory exists" $command --out "$work/exists/"
+  refused "output directory exists" $command --out "$work/plain"
+  refused "link to nothing" $command --out "$work/dangling"
+  refused "Not a directory" $command --out "$work/plain/below/new"
+done
+# shellcheck disable=SC2086
+for command in "$dwq --out $work/new" "$train --out $work/new" "$eval" "gradcheck --op softmax --runs 1"; do
+  refused "is a directory, expected a file" $command --json "$work/exists"
+  refused "Not a directory" $command --json "$work/plain/report.json"
+done
+# shellcheck disable=SC2086
+{
+  cp -r "$model" "$work/model"
+  refused "lies in the directory of the model" quantize --model "$work/model" --out "$work/model/new"
+  refused "lies in the directory of the model" quantize --model "$work/model" --out "$work/model"
+  refused "lies in the directory of --out" $dwq --out "$work/new" --json "$work/new/report.json"
+  refused "lies in the directory of --out" $dwq --out "$work/new" --target-dir "$work/new/targets" --top-k 4
+  refused "Not a directory" $dwq --out "$work/new" --target-dir "$work/plain/targets" --top-k 4
+  refused "--target-dir" $dwq --out "$work/new" --target-dir "$work/targets"
+  rm -r "$work/model"
+}
+
+# Without rights: a folder that nobody may write to.
+mkdir "$work/locked"
+chmod 555 "$work/locked"
+chmod 755 "$work"
+# shellcheck disable=SC2086
+{
+  [ "$(id -u)" != 0 ] || chown -R 65534 "$work"
+  for command in "$quantize --out $work/locked/new" "$dwq --out $work/locked/new" "$eval --json $work/locked/report.json"; do
+    as_user "$mixtape" version >/dev/null 2>&1 || break # that user may not even start the program
+    output=$(as_user "$mixtape" $command 2>&1) && complain "mixtape $command: wrote to a locked folder"
+    [[ $output == *"cannot create: Permission denied"* && $output != *"device  "* ]] || complain "mixtape $command: $output"
+  done
+}
+chmod 755 "$work/locked"
+rmdir "$work/locked"
+
+# Missing parents are made; the result says where it is.
+# shellcheck disable=SC2086
+{
+  expect 0 "wrote        $work/a/b/new, " $quantize --out "$work/a/b/new"
+  [ -e "$work/a/b/new/model.safetensors" ] || complain "a/b/new lacks weights"
+  expect 0 "" $eval --json "$work/a/c/report.json"
+  grep -q '"ppl"' "$work/a/c/report.json" || complain "a/c/report.json lacks figures"
+  rm -r "$work/a"
+}
+
+# What isn't a regular file takes the report and stays what it is. Links are followed.
+kind() { stat -c %F "$1"; }
+# shellcheck disable=SC2086
+{
+  expect 0 "" $eval --json /dev/null
+  [ "$(kind /dev/null)" = "character special file" ] || complain "/dev/null is a $(kind /dev/null)"
+  expect 1 "/dev/full: cannot write: No space left on device; the result is in " $eval --json /dev/full
+  [ "$(kind /dev/full)" = "character special file" ] || complain "/dev/full is a $(kind /dev/full)"
+  kept=${output##*the result is in }
+  grep -q '"ppl"' "$kept" || complain "the report isn't in $kept"
+  rm -f "$kept"
+
+  mkfifo "$work/fifo"
+  cat "$work/fifo" >"$work/through" &
+  expect 0 "" $eval --json "$work/fifo"
+  wait
+  grep -q '"ppl"' "$work/through" || complain "nothing came through the FIFO"
+  [ "$(kind "$work/fifo")" = fifo ] || complain "the FIFO is a $(kind "$work/fifo")"
+
+  if mknod "$work/device" c 1 3 2>/dev/null; then
+    if : 2>/dev/null >"$work/device"; then # not on a file system without devices
+      expect 0 "" $eval --json "$work/device"
+    fi
+    [ "$(kind "$work/device")" = "character special file" ] || complain "the device is a $(kind "$work/device")"
+  fi
+
+  echo old >"$work/target"
+  ln -s target "$work/link"
+  expect 0 "" $eval --json "$work/link"
+  [ -L "$work/link" ] && grep -q '"ppl"' "$work/target" || complain "the link wasn't followed"
+
+  "$mixtape" $eval --json - 2>/dev/null >"$work/log" || complain "--json -"
+  grep -q '^positions' "$work/log" && grep -q '"ppl"' "$work/log" || complain "--json -: $(cat "$work/log")"
+  "$mixtape" $eval --json /dev/stdout 2>/dev/null >"$work/log"
+  grep -q '^positions' "$work/log" && grep -q '"ppl"' "$work/log" || complain "--json /dev/stdout: $(cat "$work/log")"
+  rm -f "$work/fifo" "$work/through" "$work/device" "$work/target" "$work/link" "$work/log"
+}
+
+# Standard output that can't be written is an error.
+"$mixtape" info "$model" >/dev/full 2>"$work/log" && complain "info >/dev/full: status 0"
+grep -q "standard output: .*No space left on device" "$work/log" || complain "info >/dev/full: $(cat "$work/log")"
+rm "$work/log"
+
+# Two runs into one place: the second is refused at its start. What a killed run left is named and removed.
+# shellcheck disable=SC2086
+{
+  story 400 >"$work/long"
+  long="dwq --model $model --group-size 32 --text $work/long --steps 100000 --batch 2 --length 64 --validation-rows 2 --report-rows 2"
+  "$mixtape" $long --out "$work/one" >"$work/log" 2>&1 &
+  process=$!
+  wait_for "validation loss" "$work/log"
+  refused "another run is writing it: $work/one.tmp-" $quantize --out "$work/one"
+  kill -KILL $process
+  wait $process 2>/dev/null
+  ls -d "$work"/one.tmp-* >/dev/null || complain "the killed run left nothing to sweep"
+  expect 0 "warning: removed $work/one.tmp-" $quantize --out "$work/one"
+  rm -r "$work/one" "$work/log"
+}
+
+# A limit on the size of files is known before the work, as is a full disk.
+# shellcheck disable=SC2086
+(
+  ulimit -f 64
+  expect 1 "(ulimit -f), expected" $quantize --out "$work/new"
+  expect 1 "(ulimit -f), expected" $dwq --out "$work/new"
+  exit $failed
+) || failed=1
+
+# The place is gone when the work is done: the result is kept beside it. $1: the run, whose log has $2 when it works.
+taken() {
+  "$mixtape" $1 --out "$work/late" >"$work/log" 2>&1 &
+  local process=$!
+  wait_for "$2" "$work/log"
+  mkdir "$work/late"
+  ${3:-:} $process
+  wait $process && complain "$1: status 0"
+  local kept
+  kept=$(sed -n 's/^mixtape: .*output directory exists; the result is in //p' "$work/log")
+  [ -e "$kept/model.safetensors" ] || complain "$1: not kept: $(cat "$work/log")"
+  rm -rf "$work/late" "$kept" "$work/log"
+}
+# shellcheck disable=SC2086
+taken "$long --write-on-interrupt --validate-every 1" "validation loss" "kill -INT"
+
+# A disk that is full: refused at the start if it is full then; if it fills later, the result is kept elsewhere.
+mkdir "$work/disk"
+if mount -t tmpfs -o size=60m tmpfs "$work/disk" 2>/dev/null; then
+  trap 'umount "$work/disk"; rm -rf "$work"' EXIT
+  # shellcheck disable=SC2086
+  {
+    head -c 40000000 /dev/zero >"$work/disk/filler"
+    expect 1 "are free on its disk, expected" $quantize --out "$work/disk/new"
+    rm "$work/disk/filler"
+    "$mixtape" $long --write-on-interrupt --out "$work/disk/new" >"$work/log" 2>&1 &
+    process=$!
+    wait_for "validation loss" "$work/log"
+    cat /dev/zero >"$work/disk/filler" 2>/dev/null
+    kill -TERM $process
+    wait $process && complain "a full disk: status 0"
+    kept=$(sed -n 's/^mixtape: .*No space left on device; the result is in //p' "$work/log")
+    [ -e "$kept/model.safetensors" ] || complain "a full disk: not kept: $(cat "$work/log")"
+    [ "$(ls "$work/disk")" = filler ] || complain "a full disk: left $(ls "$work/disk")"
+    rm -rf "$kept" "$work/log"
+  }
+  umount "$work/disk"
+  trap 'rm -rf "$work"' EXIT
+fi
+rmdir "$work/disk"
+
+only story long plain exists dangling
+finish

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Ctrl-C, SIGTERM and SIGHUP in every phase: the program stops within a batch, leaves nothing, ends by the signal; with
+# --write-on-interrupt it writes the best state.
+# usage: tests/program/signals.sh SOURCE_DIR MIXTAPE
+source "$(dirname "$0")/lib.sh"
+set -m # background jobs don't ignore Ctrl-C
+story 400 >"$work/story"
+text="--text $work/story --batch 2 --length 64 --validation-rows 2"
+few="$text --report-rows 2"
+dwq="dwq --model $model --group-size 32 --out $work/new"
+train="train --config $model/config.json --tokenizer $model --out $work/new"
+log=$work/log
+
+# stopped SIGNAL PHASE STATUS TEXT ARGUMENTS...: sent when the log names the phase; the log says the text.
+stopped() {
+  local signal=$1 phase=$2 status=$3 text=$4 process found
+  shift 4
+  "$mixtape" "$@" >"$log" 2>&1 </dev/null &
+  process=$!
+  wait_for "$phase" "$log"
+  kill -"$signal" $process
+  wait $process 2>/dev/null
+  found=$?
+  if [ $found != "$status" ] || ! grep -q "$text" "$log"; then
+    complain "$signal in '$phase' of mixtape $*: status $found, expected $status and '$text' in: $(cat "$log")"
+  fi
+}
+
+# nothing_left: neither the output nor a temporary.
+nothing_left() {
+  ls "$work" | grep -q '^new' && complain "left behind: $(ls "$work"); log: $(cat "$log")"
+  rm -rf "$work"/new*
+}
+
+asks="stopping after this batch"
+nothing="nothing was written"
+# shellcheck disable=SC2086
+{
+  stopped INT "sampling" 130 "$nothing" $dwq --data self --self-rows 640 --length 64 --validation-rows 2 --report-rows 2
+  nothing_left
+  stopped TERM "evaluating initial" 143 "$asks" $dwq $text --report-rows 150
+  nothing_left
+  stopped HUP "targets" 129 "$nothing" $dwq $few --top-k 8 --target-dir "$work/new.targets"
+  nothing_left
+  for signal in INT:130 TERM:143 HUP:129; do
+    stopped ${signal%:*} "validation loss" ${signal#*:} "$nothing" $dwq $few --steps 100000
+    nothing_left
+    stopped ${signal%:*} "step    20  validation" 0 "wrote        $work/new" $dwq $few --steps 100000 --write-on-interrupt --validate-every 1
+    grep -q "$asks" "$log" || complain "no word of the signal: $(cat "$log")"
+    [ -e "$work/new/model.safetensors" ] || complain "$signal: --write-on-interrupt wrote nothing"
+    rm -rf "$work/new"
+  done
+  stopped INT "validation loss" 130 "$nothing" $train $few --steps 100000
+  nothing_left
+  stopped TERM "evaluating" 143 "" eval --model "$model" --text "$work/story" --length 8 --batch 1 --max-tokens 4000
+}
+
+# The second one ends the program at once, its temporaries gone.
+# shellcheck disable=SC2086
+{
+  "$mixtape" $dwq --text "$work/story" --length 1024 --batch 6 --validation-rows 1 --report-rows 1 --steps 100000 >"$log" 2>&1 &
+  process=$!
+  wait_for "step     0" "$log"
+  kill -INT $process
+  wait_for "$asks" "$log"
+  kill -INT $process
+  wait $process
+  found=$?
+  [ $found = 130 ] || complain "two signals: status $found: $(cat "$log")"
+  nothing_left
+}
+
+# nohup: a hangup that was ignored at the start stays ignored.
+# shellcheck disable=SC2086
+{
+  (trap '' HUP && exec "$mixtape" $dwq $few --steps 100000) >"$log" 2>&1 &
+  process=$!
+  wait_for "validation loss" "$log"
+  kill -HUP $process
+  kill -INT $process
+  wait $process
+  found=$?
+  [ $found = 130 ] || complain "nohup: status $found: $(cat "$log")"
+  nothing_left
+}
+
+only story log
+finish

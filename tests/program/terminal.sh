@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# What a terminal of any width shows, and logs and pipes get.
+# usage: tests/program/terminal.sh SOURCE_DIR MIXTAPE
+source "$(dirname "$0")/lib.sh"
+story 100 >"$work/story"
+run="dwq --model $model --group-size 32 --text $work/story --steps 12 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
+
+# on_terminal COLUMNS: runs it on a terminal of that width; what that shows is in $work/shown.
+on_terminal() {
+  # shellcheck disable=SC2086
+  TERM=${TERM_NAME:-xterm} tests/program/on_terminal.py "$1" "$mixtape" $run --out "$work/new$1" >"$work/shown" || complain "at $1 columns: status $?"
+  rm -rf "$work/new$1"
+}
+
+if command -v python3 >/dev/null; then
+  for columns in 20 33 50 80 200; do
+    on_terminal $columns
+    # A progress line is what stands between a clearing and the next control character.
+    lines=$(tr '\r' '\n' <"$work/shown" | grep -a -e $'^\033\\[K' | sed 's/\x1b\[K//' | grep -v 'validation loss')
+    [ "$(wc -l <<<"$lines")" -ge 12 ] || complain "$columns columns: no progress: $(cat -v "$work/shown")"
+    wide=$(awk -v most="$columns" 'length >= most' <<<"$lines")
+    [ -z "$wide" ] || complain "$columns columns: wider: $wide"
+    grep -q "12/12" <<<"$lines" || complain "$columns columns: the count is cut off: $lines"
+  done
+  TERM_NAME=dumb on_terminal 80
+  grep -q $'\033' "$work/shown" && complain "TERM=dumb: escapes: $(cat -v "$work/shown")"
+  rm "$work/shown"
+fi
+
+# A log holds the lines in their order, without escapes.
+# shellcheck disable=SC2086
+"$mixtape" $run --out "$work/new" >"$work/log" 2>&1 || complain "a log: $(cat "$work/log")"
+grep -q $'\033\|\r' "$work/log" && complain "escapes in a log: $(cat -v "$work/log")"
+order=$(grep -nE '^device|^quantized|^training  |^evaluating initial|^training: |^evaluating result|^KL cut' "$work/log" | sed 's/:.*//' | tr '\n' ' ')
+[ "$order" = "$(tr ' ' '\n' <<<"$order" | sort -n | tr '\n' ' ' | sed 's/^ *//')" ] || complain "a log out of order: $(cat "$work/log")"
+head -n 1 "$work/log" | grep -q '^device  ' || complain "the first line isn't the device: $(cat "$work/log")"
+first=$(grep -n '^training: ' "$work/log" | head -n 1 | sed 's/:.*//')
+[ "$(grep -n '^training  ' "$work/log" | sed 's/:.*//')" -lt "$first" ] || complain "the plan comes after the work: $(cat "$work/log")"
+rm -r "$work/new"
+
+# A reader that is gone ends the program without a word.
+# shellcheck disable=SC2086
+for command in "info --tensors $model" "gradcheck --list" "$run --out $work/new"; do
+  (sleep 0.3 && exec "$mixtape" $command 2>"$work/log") | true
+  status=${PIPESTATUS[0]}
+  [ "$status" = 1 ] || complain "mixtape $command | true: status $status, expected 1"
+  grep -q '^mixtape: ' "$work/log" && complain "mixtape $command | true: $(cat "$work/log")"
+done
+
+only story log
+finish
