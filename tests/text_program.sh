@@ -57,14 +57,14 @@ echo "$named}" >"$work/map/special_tokens_map.json"
 chat map
 
 model date
-echo "$named, \"chat_template\": \"{{ bos_token }}{% if strftime_now('%Y') in ['2020', '$(date +%Y)'] %}Once upon a time{% else %}Some other day{% endif %}\"}" >"$work/date/tokenizer_config.json"
+echo "$named, \"chat_template\": \"{{ bos_token }}{% if strftime_now('%Y') in ['2020', '$(date +%Y)'] %}Once upon a time{% else %}Some other day {{ messages[0].content }}{% endif %}\"}" >"$work/date/tokenizer_config.json"
 chat date
 chat date --date 2020-02-29
 dwq date "2024-07-26 (in the chat template)" --length 16 --chats "$work/chats.jsonl"
 
 model tools
 echo "$named, \"chat_template\": [{\"name\": \"default\", \"template\": \"$plain\"},
-  {\"name\": \"tool_use\", \"template\": \"{{ tools|tojson * 9 }}\"}]}" >"$work/tools/tokenizer_config.json"
+  {\"name\": \"tool_use\", \"template\": \"{{ messages[0].content }}{{ tools|tojson * 9 }}\"}]}" >"$work/tools/tokenizer_config.json"
 chats 12 "Hi" ', "tools": [{"name": "look_up"}]' >"$work/tools.jsonl"
 dwq tools "12 of 12 chats, after 65 tokens" --length 64 --chats "$work/tools.jsonl"
 

@@ -60,8 +60,12 @@ void Step::run_recorded(const Batch& batch, const Buffer& shares, std::span<cons
   signal_.load(held_, rows);
   const auto work = [&] { encode(held_.ids, held_shares_); };
   if (!seen) return work();
-  if (!replay_) replay_ = tape_.encoder().record(work);
+  if (!replay_) {
+    replay_ = tape_.encoder().record(work);
+    replayed_losses_ = losses_;
+  }
   replay_->run();
+  losses_ = replayed_losses_;  // a validation since then has put its own there
 }
 
 // `shares`, each position's part of the batch's loss, asks for gradients; null: losses alone.

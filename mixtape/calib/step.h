@@ -48,8 +48,9 @@ class Step {
   Tape& tape_;
   Communicator& communicator_;
   const ForwardOptions& forward_;
-  std::vector<Buffer> losses_;  // of the last batch, by blocks of positions
-  Batch held_;                  // where a recorded step finds its batch
+  std::vector<Buffer> losses_;           // of the last batch, by blocks of positions
+  std::vector<Buffer> replayed_losses_;  // where a replay writes them
+  Batch held_;                           // where a recorded step finds its batch
   Buffer held_shares_;
   std::shared_ptr<Replay> replay_;
 };

@@ -35,7 +35,9 @@ Var normed(const Var& x, const Var& w, const Var& b, float eps) {
     layer_norm_forward(tape.encoder(), x.value(), w.value(), b.value(), eps, y, stats);
   return tape.record("layer_norm", {x, w, b}, y, [x = x.value(), w = w.value(), stats](Backward& back) {
     if (x.shape().rows() == 0) return back.pass_zeros();
-    layer_norm_backward(back.encoder(), x, w, stats, back.dy(), back.grad(0), back.grad(1), back.grad(2));
+    const Backward::Target dx = back.grad(0), dw = back.grad(1),
+                           db = back.grad(2);  // in this order: w may be b
+    layer_norm_backward(back.encoder(), x, w, stats, back.dy(), dx, dw, db);
   });
 }
 

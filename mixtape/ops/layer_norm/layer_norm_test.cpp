@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "mixtape/ops/layer_norm/layer_norm_check.h"
+#include "mixtape/ops/reduce/reduce.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
@@ -118,6 +119,23 @@ TEST(LayerNorm, RefusesBadArguments) {
                        "layer_norm_backward: dw is f32[8] without a w");
   Tape tape(device);
   MIXTAPE_EXPECT_ERROR(layer_norm(tape.constant(x), Var()), code, "layer_norm: an input is null");
+}
+
+// Each use adds its gradient, whatever order the rule asks for its targets in.
+TEST(LayerNorm, OneVarTwice) {
+  for (const Device& device : testing::test_devices()) {
+    const Buffer a = upload(device, testing::random_tensor(DType::f32, {8}, 1));
+    const Buffer c = upload(device, testing::random_tensor(DType::f32, {3, 8}, 2));
+    Tape tape(device);
+    const Var once = tape.parameter(a), first = tape.parameter(a), second = tape.parameter(a);
+    const Var other = tape.constant(c);
+    tape.backward(sum(layer_norm(other, once, once)));
+    tape.backward(sum(layer_norm(other, first, second)));
+    tape.encoder().accumulate(second.grad(), first.grad());
+    tape.encoder().commit_and_wait();
+    testing::expect_close("one variable twice", testing::download(once.grad()),
+                          testing::download(first.grad()).values, {4.0, 1e-6});
+  }
 }
 
 }  // namespace

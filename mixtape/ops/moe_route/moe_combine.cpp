@@ -97,7 +97,8 @@ Var moe_combine(const Var& x, const Var& weights, const MoePlan& plan) {
   return tape.record("moe_combine", {x, weights}, y,
                      [x = x.value(), w = weights.value(), inverse](Backward& b) {
                        if (x.numel() == 0) return b.pass_zeros();
-                       moe_combine_backward(b.encoder(), x, w, inverse, b.dy(), b.grad(0), b.grad(1));
+                       const Backward::Target dx = b.grad(0), dw = b.grad(1);  // in this order
+                       moe_combine_backward(b.encoder(), x, w, inverse, b.dy(), dx, dw);
                      });
 }
 

@@ -85,7 +85,9 @@ Var quantized_embedding(const Var& codes, const Var& scales, const Var& biases, 
   }
   return tape.record(op, {codes, scales, biases}, y, [packed = codes.value(), ids, params](Backward& b) {
     if (ids.numel() == 0) return b.pass_zeros();
-    quantized_embedding_backward(b.encoder(), packed, ids, b.dy(), b.grad(1), b.grad(2), params);
+    const Backward::Target dscales = b.grad(1),
+                           dbiases = b.grad(2);  // in this order: they may be one variable
+    quantized_embedding_backward(b.encoder(), packed, ids, b.dy(), dscales, dbiases, params);
   });
 }
 

@@ -90,7 +90,8 @@ Var rms_norm(const Var& x, const Var& w, float eps) {
   if (x.shape().rows() > 0) rms_norm_forward(tape.encoder(), x.value(), w.value(), eps, y, rstd);
   return tape.record("rms_norm", {x, w}, y, [x = x.value(), w = w.value(), rstd](Backward& b) {
     if (x.shape().rows() == 0) return b.pass_zeros();
-    rms_norm_backward(b.encoder(), x, w, rstd, b.dy(), b.grad(0), b.grad(1));
+    const Backward::Target dx = b.grad(0), dw = b.grad(1);  // in this order: x may be w
+    rms_norm_backward(b.encoder(), x, w, rstd, b.dy(), dx, dw);
   });
 }
 
