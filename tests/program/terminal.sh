@@ -17,7 +17,8 @@ if command -v python3 >/dev/null; then
     on_terminal $columns
     # A progress line is what stands between a clearing and the next control character.
     lines=$(tr '\r' '\n' <"$work/shown" | grep -a -e $'^\033\\[K' | sed 's/\x1b\[K//' | grep -v 'validation loss')
-    [ "$(wc -l <<<"$lines")" -ge 12 ] || complain "$columns columns: no progress: $(cat -v "$work/shown")"
+    # Begin and end of each of four stages, however fast the machine is.
+    [ "$(wc -l <<<"$lines")" -ge 8 ] || complain "$columns columns: no progress: $(cat -v "$work/shown")"
     wide=$(awk -v most="$columns" 'length >= most' <<<"$lines")
     [ -z "$wide" ] || complain "$columns columns: wider: $wide"
     grep -q "12/12" <<<"$lines" || complain "$columns columns: the count is cut off: $lines"
