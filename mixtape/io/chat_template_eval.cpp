@@ -75,6 +75,13 @@ class Interpreter {
     for (const auto& [name, value] : names) global_->names[name] = value;
   }
 
+  // Namespaces that hold one another would hold on for ever.
+  ~Interpreter() {
+    for (const auto& [members, value] : changed_) members->entries.clear();
+  }
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
   std::string run(const Block& block) {
     std::string out;
     try {
@@ -160,7 +167,7 @@ class Interpreter {
     return execute(statement.body, inner, out);
   }
 
-  static void assign(const Target& target, const Value& value, Scope& scope) {
+  void assign(const Target& target, const Value& value, Scope& scope) {
     if (!target.parts.empty()) {
       const List items = value.items();
       require(items.size() == target.parts.size(), "cannot give ", items.size(), " values to ",
@@ -172,6 +179,7 @@ class Interpreter {
       const Value* found = scope.find(target.name);
       Dict* members = found ? found->mutable_namespace() : nullptr;
       require(members, "set: ", target.name, " is no namespace");
+      changed_.emplace(members, *found);
       members->set(target.member, value);
     }
   }
@@ -417,7 +425,8 @@ class Interpreter {
   }
 
   ScopePtr global_ = std::make_shared<Scope>();
-  std::set<ScopePtr> kept_;  // those that macros look into, to the end
+  std::set<ScopePtr> kept_;         // those that macros look into, to the end
+  std::map<Dict*, Value> changed_;  // namespaces, which may hold one another
   int line_ = 1;
   int calls_ = 0;
 };

@@ -1,6 +1,7 @@
 // The simulator as a device: memory with a shadow, launches on the machine, matrix products in plain loops.
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "mixtape/backend/gpu/launcher.h"
@@ -265,6 +266,9 @@ class SimBackend final : public Backend {
   std::string description() const override { return "GPU kernels on the host, every access checked"; }
   DeviceCaps caps() const override { return gpu::kCaps; }
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
+    constexpr std::size_t kNobodyHas = std::size_t{1}
+                                       << 46;  // AddressSanitizer ends the program over such sizes
+    if (bytes > kNobodyHas) throw std::bad_alloc();
     auto memory = std::make_shared<SimMemory>(bytes, meter_);
     if (zero) mark_written(memory->region, 0, bytes);
     if (recording_) {
