@@ -12,21 +12,19 @@ on_terminal() {
   rm -rf "$work/new$1"
 }
 
-if command -v python3 >/dev/null; then
-  for columns in 20 33 50 80 200; do
-    on_terminal $columns
-    # A progress line is what stands between a clearing and the next control character.
-    lines=$(tr '\r' '\n' <"$work/shown" | grep -a -e $'^\033\\[K' | sed 's/\x1b\[K//' | grep -v 'validation loss')
-    # Begin and end of each of four stages, however fast the machine is.
-    [ "$(wc -l <<<"$lines")" -ge 8 ] || complain "$columns columns: no progress: $(cat -v "$work/shown")"
-    wide=$(awk -v most="$columns" 'length >= most' <<<"$lines")
-    [ -z "$wide" ] || complain "$columns columns: wider: $wide"
-    grep -q "12/12" <<<"$lines" || complain "$columns columns: the count is cut off: $lines"
-  done
-  TERM_NAME=dumb on_terminal 80
-  grep -q $'\033' "$work/shown" && complain "TERM=dumb: escapes: $(cat -v "$work/shown")"
-  rm "$work/shown"
-fi
+for columns in 20 33 50 80 200; do
+  on_terminal $columns
+  # A progress line is what stands between a clearing and the next control character.
+  lines=$(tr '\r' '\n' <"$work/shown" | grep -a -e $'^\033\\[K' | sed 's/\x1b\[K//' | grep -v 'validation loss')
+  # Begin and end of each of four stages, however fast the machine is.
+  [ "$(wc -l <<<"$lines")" -ge 8 ] || complain "$columns columns: no progress: $(cat -v "$work/shown")"
+  wide=$(awk -v most="$columns" 'length >= most' <<<"$lines")
+  [ -z "$wide" ] || complain "$columns columns: wider: $wide"
+  grep -q "12/12" <<<"$lines" || complain "$columns columns: the count is cut off: $lines"
+done
+TERM_NAME=dumb on_terminal 80
+grep -q $'\033' "$work/shown" && complain "TERM=dumb: escapes: $(cat -v "$work/shown")"
+rm "$work/shown"
 
 # A log holds the lines in their order, without escapes.
 # shellcheck disable=SC2086
