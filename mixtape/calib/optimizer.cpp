@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "mixtape/quant/weight_codec.h"
+
 namespace mixtape {
 namespace {
 
@@ -12,6 +14,17 @@ double mean_magnitude(const Buffer& b) {
   double sum = 0.0;
   for (const float v : values) sum += std::abs(static_cast<double>(v));
   return values.empty() ? 0.0 : sum / static_cast<double>(values.size());
+}
+
+// The part of a weight whose magnitude the part called `suffix` is measured in.
+Buffer unit_part(const QuantizedMatrix& weight, const std::string& suffix) {
+  const std::vector<WeightPart> parts =
+      affine_codec().parts(affine_codec().shape(weight), weight.format, DType::f32);
+  const auto at = [&](const std::string& wanted) {
+    return std::find_if(parts.begin(), parts.end(), [&](const WeightPart& p) { return p.suffix == wanted; });
+  };
+  return affine_codec().buffers(
+      weight)[static_cast<std::size_t>(at(at(suffix)->unit_suffix) - parts.begin())];
 }
 
 std::vector<Var> vars_of(const std::vector<NamedVar>& leaves) {
@@ -25,8 +38,10 @@ std::vector<Var> vars_of(const std::vector<NamedVar>& leaves) {
 std::vector<float> relative_units(const std::vector<NamedVar>& leaves, const Parameters& parameters) {
   std::vector<float> units;
   for (const NamedVar& leaf : leaves) {
-    const auto module = parameters.quantized.find(leaf.name.substr(0, leaf.name.rfind('.')));
-    const Buffer& b = module == parameters.quantized.end() ? leaf.var.value() : module->second.scales;
+    const std::size_t dot = leaf.name.rfind('.');
+    const auto module = parameters.quantized.find(leaf.name.substr(0, dot));
+    const Buffer b = module == parameters.quantized.end() ? leaf.var.value()
+                                                          : unit_part(module->second, leaf.name.substr(dot));
     units.push_back(static_cast<float>(std::max(mean_magnitude(b), 1e-8)));
   }
   return units;
@@ -110,8 +125,8 @@ void Optimizer::read(const SafetensorsFile& file, std::int64_t steps) {
   const auto view = [&](const std::string& name, const Shape& shape) {
     const TensorView& found = file.at(name);
     if (found.dtype != FileDType::F32 || !(found.shape == shape)) {
-      fail(ErrorCode::format, file.where(), ": tensor '", name, "' is ", found.shape, ", expected f32",
-           shape);
+      fail(ErrorCode::format, file.where(), ": tensor '", name, "' is ", found.dtype, found.shape,
+           ", expected F32", shape);
     }
     return found.bytes.data();
   };

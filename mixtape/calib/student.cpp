@@ -1,6 +1,7 @@
 #include "mixtape/calib/student.h"
 
 #include "mixtape/io/tensor_list.h"
+#include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
 
@@ -33,8 +34,12 @@ Student fit_student(const Teacher& teacher, const QuantizationPlan& plan, const 
 Parameters with_stored_values(const Student& student, DType dtype) {
   Parameters stored = student.parameters;
   for (auto& [path, q] : stored.quantized) {
-    q.scales = stored_as(dtype, path + ".scales", q.scales);
-    q.biases = stored_as(dtype, path + ".biases", q.biases);
+    std::vector<Buffer> buffers = affine_codec().buffers(q);
+    const std::vector<WeightPart> parts = affine_codec().parts(affine_codec().shape(q), q.format, dtype);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (is_value(parts[i].dtype)) buffers[i] = stored_as(dtype, path + parts[i].suffix, buffers[i]);
+    }
+    q = affine_codec().weight(buffers, q.format);
   }
   if (student.floats_train) {
     for (auto& [name, value] : stored.dense) value = stored_as(dtype, name, value);

@@ -1,13 +1,16 @@
 #include "mixtape/nn/parameters.h"
 
 #include "mixtape/io/tensor_list.h"
+#include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
 
 std::size_t Parameters::bytes() const {
   std::size_t total = 0;
   for (const auto& [name, buffer] : dense) total += buffer.bytes();
-  for (const auto& [path, q] : quantized) total += q.codes.bytes() + q.scales.bytes() + q.biases.bytes();
+  for (const auto& [path, q] : quantized) {
+    for (const Buffer& part : affine_codec().buffers(q)) total += part.bytes();
+  }
   return total;
 }
 

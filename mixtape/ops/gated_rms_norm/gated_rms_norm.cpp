@@ -102,7 +102,7 @@ Var gated_rms_norm(const Var& x, const Var& z, const Var& w, float eps) {
   gated_rms_norm_forward(tape.encoder(), x.value(), z.value(), w.value(), eps, y, rstd);
   return tape.record(
       "gated_rms_norm", {x, z, w}, y, [x = x.value(), z = z.value(), w = w.value(), rstd](Backward& b) {
-        const Backward::Target dx = b.grad(0), dz = b.grad(1), dw = b.grad(2);  // in this order: x may be z
+        const Backward::Target dx = b.grad(0), dz = b.grad(1), dw = b.grad(2);  // in this order
         gated_rms_norm_backward(b.encoder(), x, z, w, rstd, b.dy(), dx, dz, dw);
       });
 }
