@@ -15,6 +15,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "mixtape/calib/fit_students.h"
+#include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
@@ -229,7 +231,7 @@ void run(const Setup& s) {
   const QuantizationPlan plan = plan_quantization(source, QuantizationOptions());
   Tape tape(device);
   auto teacher = std::make_unique<Teacher>(source, DType::bf16, s.streamed || !s.live, tape);
-  Student student = fit_student(*teacher, plan, round_to_nearest());
+  Student student = fit_student(*teacher, plan, plain_rounding());
   std::unique_ptr<LossSignal> signal = std::make_unique<RandomTargets>(config.vocab_size);
   if (s.live) {
     signal = std::make_unique<LiveTeacher>(teacher->model(), tape, KlOptions{.temperature = 2.0f});

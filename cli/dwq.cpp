@@ -18,6 +18,7 @@
 #include "cli/version.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/memory.h"
+#include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/reference_recipe.h"
 
 namespace mixtape::cli {
@@ -87,7 +88,8 @@ class DwqRun {
   void calibrate_student(const RunHooks& hooks) {
     const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
     if (o_.text.is_sampled()) split(o_.text.sampled_rows(opened_, teacher.model(), tape_, hooks));
-    CalibrationOptions options{.method = dwq(o_.dwq)};
+    CalibrationOptions options{.methods = {plain_rounding({o_.quantize.rounding()}), dwq(o_.dwq)}};
+    options.gate = !o_.reference_compat;
     options.evaluation_batch = o_.dwq.train.batch_size;
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
   }
@@ -363,7 +365,6 @@ void add_dwq(CLI::App& app, int& status) {
     check_targets(*o);
     o->dwq.loss.rest_bucket = o->dwq.loss.top_k > 0 && !o->reference_compat;
     if (o->reference_compat) use_reference_recipe(*command, *o);
-    o->dwq.fit = round_to_nearest(o->quantize.rounding());
     o->dwq.target_dir = o->target_dir;
     o->dwq.seed = o->text.seed;
     status = DwqRun(*o).run();

@@ -1,16 +1,35 @@
 #include "mixtape/calib/calibrate.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "mixtape/calib/fit_students.h"
+
 namespace mixtape {
 namespace {
+
+// The methods that fit, which are the first ones.
+std::span<const Method> fits_of(const std::vector<Method>& methods) {
+  const auto end = std::find_if(methods.begin(), methods.end(), [](const Method& m) { return !m.fit; });
+  return {methods.begin(), end};
+}
 
 void check_input(const ModelSource& source, const CalibrationData& data, const CalibrationOptions& o) {
   require(o.evaluation_batch > 0, "calibrate: evaluation_batch is ", o.evaluation_batch,
           ", expected 1 or more");
-  require(static_cast<bool>(o.method.fit), "calibrate: the method has no initial fit");
+  require(o.statistics_rows > 0, "calibrate: statistics_rows is ", o.statistics_rows, ", expected 1 or more");
+  const std::size_t fits = fits_of(o.methods).size();
+  require(fits > 0, "calibrate: no method fits a student first");
   require(!data.report.empty(), "calibrate: found no report row, expected at least one");
   const std::int64_t vocabulary = source.config().vocab_size;
   for (const auto* rows : {&data.train, &data.validation, &data.report}) check_ids(*rows, vocabulary);
-  if (o.method.check) o.method.check(source, data);
+  for (std::size_t i = 0; i < o.methods.size(); ++i) {
+    const Method& m = o.methods[i];
+    require(i < fits || m.improve, "calibrate: method '", m.name,
+            "' fits, expected before those that improve");
+    if (m.check) m.check(source, data);
+  }
 }
 
 // Null where the caller stops it: what was trained is not lost for that.
@@ -37,23 +56,96 @@ Evaluation evaluate_stored(const Student& student, const Teacher& teacher, DType
   return evaluate(model, &teacher.model(), tape, rows, batch_size, hooks, stage);
 }
 
+namespace {
+
+// One run through all methods.
+class Run {
+ public:
+  Run(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
+      const CalibrationOptions& options, const RunHooks& hooks)
+      : teacher_(teacher), plan_(plan), data_(data), o_(options), hooks_(hooks) {}
+
+  Calibration run() {
+    const std::span<const Method> fits = fits_of(o_.methods);
+    const bool fits_only = fits.size() == o_.methods.size();
+    fit(fits);
+    for (const Method& m : std::span(o_.methods).subspan(fits.size())) {
+      if (!report_.stopped_early) improve(m);
+    }
+    if (fits_only && fits.size() == 1) {
+      report_.result = report_.initial;
+    } else {
+      report_.result =
+          evaluate_unless_stopped(best_, teacher_, storage_, data_.report, o_.evaluation_batch, hooks_);
+    }
+    report_.stopped_early |= !report_.result;
+    return {std::move(report_), std::move(best_)};
+  }
+
+ private:
+  void fit(std::span<const Method> fits) {
+    const std::span<const TokenRow> train(data_.train);
+    const auto rows = std::min(train.size(), static_cast<std::size_t>(o_.statistics_rows));
+    std::vector<FittedStudent> fitted =
+        fit_students(teacher_, plan_, fits, train.first(rows), o_.evaluation_batch, hooks_);
+    report_.initial = evaluate_stored(fitted.front().student, teacher_, storage_, data_.report,
+                                      o_.evaluation_batch, hooks_, "evaluating initial fit");
+    for (std::size_t i = 0; i < fits.size(); ++i) {
+      report_.stages.push_back({fits[i].name, fitted[i].seconds, {}, false, std::move(fitted[i].notes)});
+      if (o_.methods.size() > 1) measure(report_.stages.back(), fitted[i].student);
+      offer(report_.stages.back(), std::move(fitted[i].student));
+    }
+  }
+
+  // A stopped method is judged by its own validation: nothing is measured any more.
+  void improve(const Method& method) {
+    Student student = copy_of(best_);
+    const auto start = std::chrono::steady_clock::now();
+    report_.training = method.improve({teacher_, plan_, data_, hooks_}, student);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    report_.stages.push_back({method.name, seconds, {}, false, {}});
+    report_.stopped_early = report_.training.stopped_early;
+    if (!report_.stopped_early) measure(report_.stages.back(), student);
+    offer(report_.stages.back(), std::move(student));
+  }
+
+  void measure(StageReport& stage, const Student& student) {
+    if (!o_.gate || data_.validation.empty()) return;
+    try {
+      stage.kl = evaluate_stored(student, teacher_, storage_, data_.validation, o_.evaluation_batch, hooks_,
+                                 "evaluating " + stage.method)
+                     .kl;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::interrupted || report_.stages.size() <= fits_of(o_.methods).size())
+        throw;
+      report_.stopped_early = true;
+    }
+  }
+
+  void offer(StageReport& stage, Student student) {
+    stage.kept = !stage.kl || !best_kl_ || stage.kl->mean < *best_kl_ || std::isnan(*best_kl_);
+    if (!stage.kept) return;
+    if (stage.kl) best_kl_ = stage.kl->mean;
+    best_ = std::move(student);
+  }
+
+  const Teacher& teacher_;
+  const QuantizationPlan& plan_;
+  const CalibrationData& data_;
+  const CalibrationOptions& o_;
+  const RunHooks& hooks_;
+  DType storage_ = model_dtype(teacher_.source());
+  CalibrationReport report_;
+  Student best_;
+  std::optional<double> best_kl_;
+};
+
+}  // namespace
+
 Calibration calibrate(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
                       const CalibrationOptions& o, const RunHooks& hooks) {
   check_input(teacher.source(), data, o);
-  const DType storage = model_dtype(teacher.source());
-  Calibration c;
-  CalibrationReport& r = c.report;
-  c.student = fit_student(teacher, plan, o.method.fit, o.method.trains_floats, hooks);
-  r.initial = evaluate_stored(c.student, teacher, storage, data.report, o.evaluation_batch, hooks,
-                              "evaluating initial fit");
-  if (!o.method.improve) {
-    r.result = r.initial;
-    return c;
-  }
-  r.training = o.method.improve({teacher, plan, data, hooks}, c.student);
-  r.result = evaluate_unless_stopped(c.student, teacher, storage, data.report, o.evaluation_batch, hooks);
-  r.stopped_early = r.training.stopped_early || !r.result;
-  return c;
+  return Run(teacher, plan, data, o, hooks).run();
 }
 
 Calibration calibrate(const ModelSource& source, const QuantizationPlan& plan, const CalibrationData& data,

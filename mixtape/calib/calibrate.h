@@ -4,8 +4,9 @@
 //   const auto source = open_model("Qwen3-0.6B");
 //   const QuantizationPlan plan = plan_quantization(*source, {.params = {3, 64}});
 //   Tape tape(Device::open("auto"));
-//   const Calibration c = calibrate(*source, plan, split_rows(rows, 0, 16, 32, seed), {.method = dwq({})},
-//   tape); write_student("Qwen3-0.6B-3bit", *source, c.student, plan, model_dtype(*source));
+//   const Calibration c = calibrate(*source, plan, split_rows(rows, 0, 16, 32, seed),
+//                                   {.methods = {plain_rounding(), least_squares(), gptq(), dwq({})}}, tape);
+//   write_student("Qwen3-0.6B-3bit", *source, c.student, plan, model_dtype(*source));
 #pragma once
 
 #include <optional>
@@ -16,18 +17,32 @@
 namespace mixtape {
 
 struct CalibrationOptions {
-  Method method;
-  std::int64_t evaluation_batch = 8;  // rows
+  std::vector<Method> methods;  // one or more that fit, then any that improve
+  // The result of each method is measured on the validation rows, and kept if its mean KL is lower than that of the
+  // best before it. Else, or without validation rows, each method takes up what the one before it made.
+  bool gate = true;
+  std::int64_t evaluation_batch = 8;   // rows
+  std::int64_t statistics_rows = 128;  // training rows that input statistics are gathered from, at most
   // Of the source overload alone: activations (auto: compute_dtype), and how the teacher is held.
   std::optional<DType> compute = {};
   bool stream_teacher = false;
 };
 
+struct StageReport {
+  std::string method;
+  double seconds = 0.0;  // of the work, its measurement not counted
+  std::optional<KlStatistics>
+      kl;             // on the validation rows, as a file would hold the student; unset: not measured
+  bool kept = false;  // it was the best one when it ended
+  std::vector<std::string> notes;
+};
+
 struct CalibrationReport {
-  Evaluation initial;  // of the initial fit, as a file would hold it
+  Evaluation initial;  // of the first method's fit, on the report rows, as a file would hold it
   // Of the student, as a file would hold it; unset where the caller stopped the run before it was measured.
   std::optional<Evaluation> result;
-  TrainReport training;
+  std::vector<StageReport> stages;
+  TrainReport training;  // of the last method that trained
   bool stopped_early = false;
 };
 
@@ -36,11 +51,11 @@ struct Calibration {
   Student student;
 };
 
-// Fits a student, measures it on data.report, improves it by the method on data.train and data.validation,
-// measures again. Errors: invalid_argument for options, rows or ids that cannot hold, before any work;
-// interrupted where the caller stops it before the method has begun to improve the student. Stopped later, it
-// returns the best student so far. Stages are reported to `hooks` by name: "evaluating initial fit", "teacher
-// targets", "training", "evaluating result".
+// Fits a student by each method that fits, on data.train, measures the first one on data.report, improves the best
+// one by the other methods, and measures the result. Errors: invalid_argument for options, rows or ids that cannot
+// hold, before any work; interrupted where the caller stops it before a method has begun to improve the student.
+// Stopped later, it returns the best student so far. Stages are reported to `hooks` by name: "input statistics",
+// "fitting", "evaluating initial fit", "evaluating <method>", "teacher targets", "training", "evaluating result".
 Calibration calibrate(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
                       const CalibrationOptions& options, const RunHooks& hooks = {});
 // The same, the teacher loaded once the options hold.

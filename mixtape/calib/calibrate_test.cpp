@@ -26,9 +26,13 @@ class CalibrateTest : public ::testing::Test {
     return o;
   }
 
-  Calibration run(const Method& method, const RunHooks& hooks = {}, DType compute = DType::f32) {
-    return calibrate(*source_, plan_, data_, {.method = method, .evaluation_batch = 3, .compute = compute},
-                     tape_, hooks);
+  // After plain rounding.
+  Calibration run(const Method& method, const RunHooks& hooks = {}) {
+    return run_all({plain_rounding(), method}, hooks);
+  }
+  Calibration run_all(const std::vector<Method>& methods, const RunHooks& hooks = {}) {
+    return calibrate(*source_, plan_, data_,
+                     {.methods = methods, .evaluation_batch = 3, .compute = DType::f32}, tape_, hooks);
   }
 
   // The directory that is written for the student, as a model, against the teacher.
@@ -73,7 +77,7 @@ class CalibrateTest : public ::testing::Test {
 };
 
 TEST_F(CalibrateTest, TheTableIsTheFile) {
-  const Calibration plain = run(plain_rounding());
+  const Calibration plain = run_all({plain_rounding()});
   expect_equal(plain.report.initial, written(plain.student));
   expect_equal(plain.report.initial, *plain.report.result);
   const Calibration trained = run(dwq(six_steps()));
@@ -87,7 +91,8 @@ TEST_F(CalibrateTest, AStreamedTeacherAndOneInHandGiveTheSame) {
   const Method method = dwq(six_steps());
   const Calibration a = run(method);
   const Teacher streamed(*source_, DType::f32, true, tape_);
-  const Calibration b = calibrate(streamed, plan_, data_, {.method = method, .evaluation_batch = 3});
+  const Calibration b =
+      calibrate(streamed, plan_, data_, {.methods = {plain_rounding(), method}, .evaluation_batch = 3});
   EXPECT_EQ(scales(a.student), scales(b.student));
   expect_equal(*a.report.result, *b.report.result);
 }
@@ -109,14 +114,67 @@ TEST_F(CalibrateTest, TheReferenceRecipeWritesWhatItTrained) {
       return all;
     };
     const std::vector<std::byte> before = bytes(teacher.tensor(norm));
-    const Calibration c = calibrate(teacher, plan_, data_, {.method = dwq(o), .evaluation_batch = 3});
+    const Calibration c =
+        calibrate(teacher, plan_, data_, {.methods = {plain_rounding(), dwq(o)}, .evaluation_batch = 3});
     EXPECT_EQ(bytes(teacher.tensor(norm)), before);
     EXPECT_NE(c.student.parameters.dense.at(norm).to_vector<float>(),
               source_->load(norm, DType::f32, Device::cpu()).to_vector<float>());
     if (compute != DType::f32) continue;
-    expect_equal(c.report.initial, run(plain_rounding()).report.initial);
+    expect_equal(c.report.initial, run_all({plain_rounding()}).report.initial);
     expect_equal(*c.report.result, written(c.student));
   }
+}
+
+// Two methods of a test: one that spoils what it is given, and one that leaves it.
+Method spoiling() {
+  return {.name = "spoiling", .improve = [](const MethodInput&, Student& student) {
+            CommandEncoder encoder(Device::cpu());
+            for (auto& [path, q] : student.parameters.quantized) encoder.fill(q.scales, 0.5f);
+            encoder.commit_and_wait();
+            return TrainReport{};
+          }};
+}
+Method coarse_fit() {
+  return {.name = "coarse", .fit = [](const FitInput& in) {
+            QuantizedMatrix q =
+                quantize_matrix(in.module.source, in.w, *in.module.stored, Rounding::gpu, DType::f32);
+            CommandEncoder encoder(Device::cpu());
+            encoder.fill(q.scales, 0.0f);
+            encoder.commit_and_wait();
+            in.notes.push_back("coarse " + in.module.path);
+            return q;
+          }};
+}
+
+TEST_F(CalibrateTest, TheGateKeepsTheBestStage) {
+  const Calibration c = run_all({coarse_fit(), plain_rounding(), spoiling(), dwq(six_steps())});
+  ASSERT_EQ(c.report.stages.size(), 4u);
+  const std::vector<bool> kept = {true, true, false, true};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(c.report.stages[i].kept, kept[i]) << c.report.stages[i].method;
+    EXPECT_TRUE(c.report.stages[i].kl.has_value());
+    EXPECT_GE(c.report.stages[i].seconds, 0.0);
+  }
+  EXPECT_EQ(c.report.stages[0].notes.size(), c.student.parameters.quantized.size());
+  expect_equal(*c.report.result, written(c.student));
+  const Calibration direct = run_all({plain_rounding(), dwq(six_steps())});
+  EXPECT_EQ(scales(c.student), scales(direct.student));
+  // Without validation rows or the gate each method takes up the one before it.
+  const Calibration open = calibrate(*source_, plan_, data_,
+                                     {.methods = {plain_rounding(), spoiling()},
+                                      .gate = false,
+                                      .evaluation_batch = 3,
+                                      .compute = DType::f32},
+                                     tape_);
+  EXPECT_EQ(open.student.parameters.quantized.begin()->second.scales.to_vector<float>()[0], 0.5f);
+  EXPECT_FALSE(open.report.stages[1].kl.has_value());
+}
+
+TEST_F(CalibrateTest, MethodsInTheWrongOrder) {
+  const ErrorCode code = ErrorCode::invalid_argument;
+  MIXTAPE_EXPECT_ERROR(run_all({dwq(six_steps())}), code, "no method fits");
+  MIXTAPE_EXPECT_ERROR(run_all({plain_rounding(), dwq(six_steps()), plain_rounding()}), code,
+                       "'plain rounding' fits, expected before");
 }
 
 TEST_F(CalibrateTest, StoppedBeforeTrainingItLeavesNothing) {
@@ -137,7 +195,7 @@ TEST_F(CalibrateTest, StoppedInTrainingItKeepsTheBestState) {
   EXPECT_FALSE(c.report.result.has_value());
   EXPECT_EQ(c.report.training.steps_done, 4);
   EXPECT_EQ(c.report.training.best_step, 2);
-  EXPECT_NE(scales(c.student), scales(run(plain_rounding()).student));
+  EXPECT_NE(scales(c.student), scales(run_all({plain_rounding()}).student));
 }
 
 TEST_F(CalibrateTest, StoppedInTheLastEvaluationItKeepsTheResult) {
@@ -149,7 +207,7 @@ TEST_F(CalibrateTest, StoppedInTheLastEvaluationItKeepsTheResult) {
 }
 
 TEST_F(CalibrateTest, WritingStopsBetweenTensors) {
-  const Calibration c = run(plain_rounding());
+  const Calibration c = run_all({plain_rounding()});
   const testing::TempDirectory temp;
   {
     AtomicDirectory output(temp / "out");
@@ -189,7 +247,7 @@ TEST_F(CalibrateTest, WrongOptionsAreFoundFirst) {
   data_.train[1][2] = 263;
   MIXTAPE_EXPECT_ERROR(run(dwq(six_steps()), never), ErrorCode::index_out_of_range, "row 1, position 2");
   data_.report.clear();
-  MIXTAPE_EXPECT_ERROR(run(plain_rounding(), never), code, "found no report row");
+  MIXTAPE_EXPECT_ERROR(run_all({plain_rounding()}, never), code, "found no report row");
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <barrier>
 #include <thread>
 
+#include "mixtape/calib/fit_students.h"
+#include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
@@ -63,7 +65,7 @@ Outcome run(const std::vector<TokenRow>& rows, std::int64_t batch, Communicator*
   const auto source = open_model("tests/data/parity/qwen3");
   Tape tape(Device::cpu());
   const Teacher teacher(*source, DType::f32, false, tape);
-  Student student = fit_student(teacher, plan_quantization(*source, {.params = {3, 32}}), round_to_nearest());
+  Student student = fit_student(teacher, plan_quantization(*source, {.params = {3, 32}}), plain_rounding());
   LiveTeacher signal(teacher.model(), tape, {.temperature = 2.0f});
   TrainOptions options;
   options.steps = 4;

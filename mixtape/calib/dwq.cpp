@@ -34,6 +34,7 @@ std::unique_ptr<LossSignal> make_signal(const DwqOptions& o, const MethodInput& 
 }
 
 TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student) {
+  if (o.train.trainable == Trainable::everything) own_floats(student, in.teacher, in.plan);
   const std::unique_ptr<LossSignal> signal = make_signal(o, in);
   const BatchOrder order = o.reference_order
                                ? reference_batches(in.data.train, o.train.batch_size, o.seed)
@@ -45,20 +46,17 @@ TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student
 }  // namespace
 
 Method dwq(const DwqOptions& options) {
-  return {.name = "dwq",
-          .fit = options.fit,
-          .trains_floats = options.train.trainable == Trainable::everything,
-          .check =
-              [options](const ModelSource& source, const CalibrationData& data) {
-                check_options(options, source);
-                if (options.target_dir.empty() || data.train.empty() ||
-                    !std::filesystem::exists(options.target_dir))
-                  return;
-                check_targets(options.target_dir,
-                              targets_fingerprint(source, target_rows(data), options.loss));
-              },
-          .improve = [options](const MethodInput& in,
-                               Student& student) { return improve(options, in, student); }};
+  return {
+      .name = "dwq",
+      .improve = [options](const MethodInput& in, Student& student) { return improve(options, in, student); },
+      .check =
+          [options](const ModelSource& source, const CalibrationData& data) {
+            check_options(options, source);
+            if (options.target_dir.empty() || data.train.empty() ||
+                !std::filesystem::exists(options.target_dir))
+              return;
+            check_targets(options.target_dir, targets_fingerprint(source, target_rows(data), options.loss));
+          }};
 }
 
 }  // namespace mixtape

@@ -10,7 +10,6 @@
 namespace mixtape {
 
 struct DwqOptions {
-  InitialFit fit = round_to_nearest();
   TrainOptions train;
   KlOptions loss{.temperature = 2.0f, .top_k = 0, .rest_bucket = false};
   // The teacher's top_k largest logits of every training and validation row: written here if the directory

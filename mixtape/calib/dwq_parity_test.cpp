@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "mixtape/calib/fit_students.h"
 #include "mixtape/calib/loss_signal.h"
+#include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/student.h"
 #include "mixtape/io/safetensors.h"
 #include "mixtape/nn/causal_lm.h"
@@ -53,7 +55,7 @@ class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::s
         expected_(SafetensorsFile::open(kData + "dwq_" + std::get<0>(GetParam()) + "/expected.safetensors")),
         tape_(Device::open(std::get<1>(GetParam()))),
         teacher_(*source_, DType::f32, false, tape_),
-        student_(fit_student(teacher_, plan_quantization(*source_, {.params = format()}), round_to_nearest())
+        student_(fit_student(teacher_, plan_quantization(*source_, {.params = format()}), plain_rounding())
                      .parameters) {}
 
   AffineParams format() const {

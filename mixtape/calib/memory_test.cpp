@@ -4,6 +4,7 @@
 
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/dwq.h"
+#include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/random_rows.h"
 
 namespace mixtape {
@@ -37,7 +38,8 @@ TEST_F(MemoryTest, IsNearWhatARunTakes) {
     Tape tape(Device::cpu());
     tape.device().reset_peak();
     const std::int64_t before = static_cast<std::int64_t>(tape.device().memory_stats().live_bytes);
-    calibrate(*source_, plan_, data, {.method = dwq(options), .evaluation_batch = kRows}, tape);
+    calibrate(*source_, plan_, data, {.methods = {plain_rounding(), dwq(options)}, .evaluation_batch = kRows},
+              tape);
     const auto taken =
         static_cast<double>(static_cast<std::int64_t>(tape.device().memory_stats().peak_bytes) - before);
     EXPECT_GT(predicted(kRows * kTokens, checkpoint), 0.7 * taken) << checkpoint;

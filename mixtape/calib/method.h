@@ -1,16 +1,27 @@
-// A way to a quantized model: an initial fit of each matrix, and what improves the whole. One header in
+// A stage on the way to a quantized model: it fits each matrix by itself, or improves the whole. One header in
 // calib/ for each, of the form
 //   struct XOptions {...};
 //   Method x(const XOptions& options);
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "mixtape/calib/data.h"
+#include "mixtape/calib/input_statistics.h"
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
 
 namespace mixtape {
+
+struct FitInput {
+  const PlannedModule& module;
+  const Buffer& w;                  // f32 [..., N, K]
+  const InputStatistics* inputs;    // null where there is no data, or the module multiplies nothing
+  const QuantizedMatrix* previous;  // by the method before; null for the first
+  DType storage;                    // of scales and biases in a file
+  std::vector<std::string>& notes;  // what the user should hear of this module: "layer, expert 3: ..."
+};
 
 struct MethodInput {
   const Teacher& teacher;
@@ -21,13 +32,16 @@ struct MethodInput {
 
 struct Method {
   std::string name;  // "dwq"
-  InitialFit fit;
-  bool trains_floats = false;  // the student gets f32 copies of its float tensors
+  // Of a method that fits: the module's weight in the format that the plan says; scales and biases come in f32,
+  // with values that `storage` holds. Throws, naming the module's tensor, row and column, for a weight that is not
+  // finite.
+  std::function<QuantizedMatrix(const FitInput& input)> fit = {};
+  Statistics statistics = Statistics::none;  // that the fit makes use of
+  // Of a method that improves: changes the student in place.
+  std::function<TrainReport(const MethodInput& input, Student& student)> improve = {};
   // Throws invalid_argument for options that cannot hold for this model and data. Called before anything is
   // loaded; data without rows is not known yet.
   std::function<void(const ModelSource& source, const CalibrationData& data)> check = {};
-  // Changes the fitted student in place. Null: the fit is the result.
-  std::function<TrainReport(const MethodInput& input, Student& student)> improve = {};
 };
 
 }  // namespace mixtape

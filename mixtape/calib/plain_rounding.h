@@ -1,4 +1,5 @@
-// Round to nearest: every matrix by itself, without data.
+// Plain rounding (RTN): every matrix by itself, without data; scale and bias from the extremes of each group
+// (ops/quantize/affine.h).
 #pragma once
 
 #include "mixtape/calib/method.h"

@@ -11,24 +11,33 @@ ModelConfig student_config(const ModelConfig& teacher, const QuantizationPlan& p
   return config;
 }
 
-Student fit_student(const Teacher& teacher, const QuantizationPlan& plan, const InitialFit& fit,
-                    bool floats_train, const RunHooks& hooks) {
-  const ModelSource& source = teacher.source();
-  const Device& device = teacher.tape().device();
-  Student student{student_config(teacher.model().config(), plan), {}, floats_train};
-  for (const ModelTensor& t : tensor_list(student.config)) {
-    hooks.throw_if_stopped("fitting");
-    const PlannedModule* module = t.name.ends_with(".weight") ? plan.find(module_path(t.name)) : nullptr;
-    const std::string from = module ? module->source : t.name;
-    if (module && module->stored) {
-      const Buffer w = source.load(from, DType::f32, device);
-      student.parameters.quantized.emplace(module->path, fit(*module, w, Buffer()));
-    } else {
-      student.parameters.dense.emplace(
-          t.name, floats_train ? source.load(from, DType::f32, device) : teacher.tensor(from));
-    }
+Buffer copy_of(const Buffer& b) {
+  CommandEncoder encoder(b.device());
+  const Buffer copy = b.device().alloc_uninitialized(b.dtype(), b.shape());
+  encoder.copy(b, copy);
+  encoder.commit_and_wait();
+  return copy;
+}
+
+Student copy_of(const Student& student) {
+  Student copy = student;
+  for (auto& [path, q] : copy.parameters.quantized) {
+    std::vector<Buffer> buffers = affine_codec().buffers(q);
+    for (std::size_t i = 1; i < buffers.size(); ++i) buffers[i] = copy_of(buffers[i]);
+    q = affine_codec().weight(buffers, q.format);
   }
-  return student;
+  if (student.floats_train) {
+    for (auto& [name, value] : copy.parameters.dense) value = copy_of(value);
+  }
+  return copy;
+}
+
+void own_floats(Student& student, const Teacher& teacher, const QuantizationPlan& plan) {
+  for (auto& [name, value] : student.parameters.dense) {
+    const PlannedModule* module = name.ends_with(".weight") ? plan.find(module_path(name)) : nullptr;
+    value = teacher.source().load(module ? module->source : name, DType::f32, teacher.tape().device());
+  }
+  student.floats_train = true;
 }
 
 Parameters with_stored_values(const Student& student, DType dtype) {

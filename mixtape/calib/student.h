@@ -1,9 +1,10 @@
 // The quantized copy of a model: fitted, trained, written.
 #pragma once
 
-#include "mixtape/calib/initial_fit.h"
 #include "mixtape/calib/teacher.h"
 #include "mixtape/core/run_hooks.h"
+#include "mixtape/io/atomic_file.h"
+#include "mixtape/quant/quantization_plan.h"
 
 namespace mixtape {
 
@@ -17,10 +18,12 @@ struct Student {
 // The teacher's config, untied where the plan gives embedding and output layer different settings.
 ModelConfig student_config(const ModelConfig& teacher, const QuantizationPlan& plan);
 
-// Fits every module that the plan quantizes to the source's own values in f32. Errors are those of `fit`;
-// interrupted between modules.
-Student fit_student(const Teacher& teacher, const QuantizationPlan& plan, const InitialFit& fit,
-                    bool floats_train = false, const RunHooks& hooks = {});
+Buffer copy_of(const Buffer& b);
+// The same values in scales, biases and trained float tensors of its own; codes are shared.
+Student copy_of(const Student& student);
+
+// Gives the student f32 copies of its float tensors, from the teacher's source, to be trained.
+void own_floats(Student& student, const Teacher& teacher, const QuantizationPlan& plan);
 
 // What a written directory holds: scales and biases, and float tensors that trained, rounded to `dtype`.
 Parameters with_stored_values(const Student& student, DType dtype);

@@ -7,9 +7,14 @@ Teacher::Teacher(const ModelSource& source, DType compute, bool streamed, Tape& 
       compute_(compute),
       tape_(tape),
       parameters_(streamed ? Parameters() : load_parameters(source, source.config(), compute, tape.device())),
-      weights_(streamed ? TapeWeights(tape, source, compute)
-                        : TapeWeights(tape, parameters_, Trainable::nothing)),
+      is_streamed_(streamed),
+      weights_(weights()),
       model_(source.config(), weights_, compute) {}
+
+TapeWeights Teacher::weights() const {
+  return is_streamed_ ? TapeWeights(tape_, source_, compute_)
+                      : TapeWeights(tape_, parameters_, Trainable::nothing);
+}
 
 Buffer Teacher::tensor(const std::string& name) const {
   const auto found = parameters_.dense.find(name);

@@ -19,6 +19,8 @@ class Teacher {
   DType compute() const { return compute_; }
   Tape& tape() const { return tape_; }
 
+  // The teacher's weights for another model on the same tape.
+  TapeWeights weights() const;
   // A float tensor of the model in `compute`: shared with the teacher where it is kept. Not to be trained.
   Buffer tensor(const std::string& name) const;
 
@@ -27,6 +29,7 @@ class Teacher {
   DType compute_;
   Tape& tape_;
   Parameters parameters_;  // empty where streamed
+  bool is_streamed_;
   TapeWeights weights_;
   CausalLm model_;
 };

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "mixtape/calib/fit_students.h"
+#include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/student.h"
 #include "mixtape/ops/take_along_axis/take_along_axis.h"
@@ -69,7 +71,7 @@ class TrainerTest : public ::testing::TestWithParam<std::string> {
     Tape tape(device_);
     const QuantizationPlan plan = plan_quantization(*source_, {.params = {3, 32}});
     const Teacher teacher(*source_, DType::f32, streamed, tape);
-    Student student = fit_student(teacher, plan, round_to_nearest());
+    Student student = fit_student(teacher, plan, plain_rounding());
     LiveTeacher live(teacher.model(), tape, {.temperature = 2.0f});
     Plain plain(live, breaks_at);
     const std::vector<TokenRow> rows = train_rows(), validation = random_rows(1, 3, config_.vocab_size, 5);

@@ -35,13 +35,25 @@ DecoderLayer CausalLm::load_layer(std::int64_t i) const {
                       eps());
 }
 
-Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
+Var CausalLm::embed(const Buffer& ids) const {
   require(ids && ids.dtype() == DType::u32 && ids.shape().rank() == 2, "model: ids is ", ids,
           ", expected u32 [B,S]");
+  return lookup(embedding_, ids, dtype_);
+}
+
+std::function<Var(const Var& x)> CausalLm::layer(std::int64_t i) const {
+  return [this, layer = is_streamed() ? load_layer(i) : layers_[static_cast<std::size_t>(i)]](const Var& x) {
+    return layer.forward(x, {positions(x.shape()[0], 0, x.shape()[1]), ropes_}, nullptr, {});
+  };
+}
+
+Var CausalLm::final_norm(const Var& x) const { return rms_norm(x, final_norm_, eps()); }
+
+Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
+  Var x = embed(ids);  // [B, S, hidden]
   const std::int64_t past = options.state ? options.state->length : 0;
   const PassInputs inputs{positions(ids.shape()[0], past, ids.shape()[1]), ropes_};
   if (options.state) options.state->layers.resize(config_.layers.size());
-  Var x = lookup(embedding_, ids, dtype_);  // [B, S, hidden]
   for (std::int64_t i = 0; i < std::ssize(config_.layers); ++i) {
     if (options.checkpoint_blocks) {
       x = tape_.checkpoint({x}, [this, i, inputs, options](const std::vector<Var>& in) {
@@ -52,7 +64,7 @@ Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
     }
   }
   if (options.state) options.state->length += ids.shape()[1];
-  return rms_norm(x, final_norm_, eps());
+  return final_norm(x);
 }
 
 Var CausalLm::run_layer(std::int64_t i, const Var& x, const PassInputs& inputs,

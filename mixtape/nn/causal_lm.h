@@ -34,6 +34,11 @@ class CausalLm {
   const ModelConfig& config() const { return config_; }
   // ids u32 [B, S] -> final normed activations [B, S, hidden].
   Var hidden(const Buffer& ids, const ForwardOptions& options = {}) const;
+  // The same in parts, for callers that hold all rows between two layers; x [B, S, hidden]. A layer's weights are
+  // loaded once.
+  Var embed(const Buffer& ids) const;
+  std::function<Var(const Var& x)> layer(std::int64_t i) const;
+  Var final_norm(const Var& x) const;
   // hidden [..., hidden] -> logits [..., V].
   Var logits(const Var& hidden, DType dtype = DType::f32) const;
 

@@ -30,19 +30,24 @@ Var TapeWeights::leaf(const std::string& name, const Buffer& value, bool trains)
 
 // A matrix asked for twice (a tied embedding) is one set of leaves.
 Matrix TapeWeights::matrix(const std::string& path) {
-  Matrix m;
-  if (is_streamed()) {
-    m.dense = vector(path + ".weight");
-    return m;
-  }
+  if (is_streamed()) return load(path);
   const auto known = matrices_.find(path);
-  if (known != matrices_.end()) return known->second;
-  if (const auto found = parameters_->quantized.find(path); found != parameters_->quantized.end()) {
-    m = quantized(path, found->second);
+  return known != matrices_.end() ? known->second : matrices_.emplace(path, load(path)).first->second;
+}
+
+Matrix TapeWeights::load(const std::string& path) {
+  Matrix m;
+  if (!is_streamed() && parameters_->quantized.contains(path)) {
+    m = quantized(path, parameters_->quantized.at(path));
   } else {
     m.dense = vector(path + ".weight");
   }
-  return matrices_.emplace(path, m).first->second;
+  if (observer_) {
+    m.observe = [observer = observer_, path](const Var& x, const Buffer& offsets) {
+      observer(path, x, offsets);
+    };
+  }
+  return m;
 }
 
 Matrix TapeWeights::quantized(const std::string& path, const QuantizedMatrix& weight) {
@@ -56,7 +61,7 @@ Matrix TapeWeights::quantized(const std::string& path, const QuantizedMatrix& we
     behind_codes.push_back(leaf(path + parts[i].suffix, buffers[i], trains));
   }
   const GroupScales groups = affine_codec().group_scales(behind_codes);
-  return {Var(), weight.codes, groups.scales, groups.biases, weight.format};
+  return {Var(), weight.codes, groups.scales, groups.biases, weight.format, {}};
 }
 
 Var TapeWeights::vector(const std::string& name) {
@@ -77,6 +82,7 @@ Var as(const Var& v, DType dtype) { return v.dtype() == dtype ? v : cast(v, dtyp
 }  // namespace
 
 Var linear(const Var& x, const Matrix& w, DType out) {
+  if (w.observe) w.observe(x, Buffer());
   if (w.is_quantized()) return quantized_matmul(x, w.codes, w.scales, w.biases, w.format, out);
   return matmul(x, as(w.dense, x.dtype()), false, true, out);
 }
@@ -84,6 +90,7 @@ Var linear(const Var& x, const Matrix& w, DType out) {
 Var linear(const Var& x, const Matrix& w) { return linear(x, w, x.dtype()); }
 
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets) {
+  if (w.observe) w.observe(x, offsets);
   if (w.is_quantized()) return grouped_quantized_matmul(x, w.codes, w.scales, w.biases, offsets, w.format);
   return grouped_matmul(x, as(w.dense, x.dtype()), offsets);
 }

@@ -1,6 +1,8 @@
 // A model's parameters on a tape, by name.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,12 +23,17 @@ struct NamedVar {
   Var var;
 };
 
+// Is told the input of each product with a matrix, before it: x [..., K], or for stacked experts x [T, K] sorted by
+// expert with offsets u32 [E+1], else null.
+using InputObserver = std::function<void(const std::string& path, const Var& x, const Buffer& offsets)>;
+
 // A matrix [N, K] (or stacked experts [E, N, K]): dense, or codes with scales and biases.
 struct Matrix {
   Var dense;
   Buffer codes;
   Var scales, biases;
   AffineParams format;
+  std::function<void(const Var& x, const Buffer& offsets)> observe = {};  // null: nobody wants to know
 
   bool is_quantized() const { return static_cast<bool>(codes); }
 };
@@ -39,6 +46,9 @@ class TapeWeights {
   // not_supported for a source of quantized matrices.
   TapeWeights(Tape& tape, const ModelSource& source, DType dtype);
 
+  // For the matrices that are asked for from now on.
+  void observe_inputs(InputObserver observer) { observer_ = std::move(observer); }
+
   Tape& tape() const { return tape_; }
   bool is_streamed() const { return source_ != nullptr; }
   // Throw format naming the tensor that is not there.
@@ -50,6 +60,7 @@ class TapeWeights {
   const std::vector<NamedVar>& trainable() const { return trainable_; }
 
  private:
+  Matrix load(const std::string& path);
   Matrix quantized(const std::string& path, const QuantizedMatrix& weight);
   Var leaf(const std::string& name, const Buffer& value, bool trains);
   Tape& tape_;
@@ -57,6 +68,7 @@ class TapeWeights {
   const ModelSource* source_ = nullptr;
   DType dtype_ = DType::f32;  // of what is streamed
   Trainable mode_;
+  InputObserver observer_;
   std::map<std::string, Matrix> matrices_;
   std::vector<NamedVar> trainable_;
 };
