@@ -184,7 +184,10 @@ TEST_P(Arguments, EmptyDimension) {
       buffers.push_back(make(device, arguments[i].dtype, shape, i));
     }
     if (!is_used) continue;
-    if (!makes_outputs && row.name.find("adam") != 0 && row.name.find("encoder") != 0) {
+    const auto begins_with = [&](const char* text) { return row.name.find(text) == 0; };
+    const bool takes_nothing =
+        begins_with("adam") || begins_with("encoder") || begins_with("cholesky") || begins_with("gptq");
+    if (!makes_outputs && !takes_nothing) {
       expect_refused(str("a dimension ", letter, " of 0"), buffers);
       continue;
     }

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "mixtape/ops/gptq/gptq_params.h"
+
+namespace mixtape {
+
+// Columns from one product to the next, two for each lane, and the rows of a block of threads, a warp each.
+inline constexpr int kGptqCols = 64, kGptqRows = 8;
+
+struct GptqGpuParams {
+  std::int64_t rows;  // that share a factor
+  std::int64_t cols;
+  std::int64_t begin;  // the block of columns: [begin, begin + width)
+  std::int32_t width;  // 32 or 64
+  AffineParams format;
+};
+
+}  // namespace mixtape
