@@ -1,5 +1,6 @@
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/ops/gptq/gptq_gpu_params.h"
+#include "mixtape/ops/gptq/gptq_params.h"
 
 namespace mixtape::gpu {
 namespace {
@@ -37,7 +38,8 @@ void forward(const Call& call) {
   for (std::int64_t begin = 0; begin < p.cols; begin += kGptqCols) {
     const std::int64_t width = std::min<std::int64_t>(kGptqCols, p.cols - begin);
     if (begin > 0) feed_back(call, p, begin, width, *errors, *sums);
-    const GptqGpuParams block{p.rows, p.cols, begin, static_cast<std::int32_t>(width), p.format};
+    const GptqGpuParams block{
+        p.rows, p.cols, begin, static_cast<std::int32_t>(width), p.format.bits, p.format.group_size};
     call.launch(str("gptq_block_", call.dtype(2)), grid_of(p.batch * ceil_div(p.rows, kGptqRows)),
                 {32, kGptqRows, 1}, block,
                 {call.read(0), call.read(1), call.read(2), call.read(3), *sums, *errors, call.write(0)});

@@ -49,8 +49,8 @@ MIXTAPE_DEVICE void gptq_block(const GptqGpuParams& p, Global<const float> w, Gl
   barrier();
   const std::int64_t of_matrix = (block_x() - matrix * blocks) * kGptqRows + thread_y();
   if (of_matrix >= p.rows) return;
-  const std::int64_t row = matrix * p.rows + of_matrix, groups = p.cols / p.format.group_size;
-  const float largest = static_cast<float>((1 << p.format.bits) - 1);
+  const std::int64_t row = matrix * p.rows + of_matrix, groups = p.cols / p.group_size;
+  const float largest = static_cast<float>((1 << p.bits) - 1);
   GptqElement mine[2];
   float code[2], error[2];
   MIXTAPE_UNROLL
@@ -58,7 +58,7 @@ MIXTAPE_DEVICE void gptq_block(const GptqGpuParams& p, Global<const float> w, Gl
     const int col = half * kLanes + lane();
     mine[half] = GptqElement{0.0f, 0.0f, square[col * (kGptqCols + 1) + col], 0.0f, 0.0f};
     if (col >= p.width) continue;
-    const std::int64_t group = row * groups + (p.begin + col) / p.format.group_size;
+    const std::int64_t group = row * groups + (p.begin + col) / p.group_size;
     mine[half].w = w[row * p.cols + p.begin + col];
     mine[half].scale = to_f32(scales[group]);
     mine[half].bias = to_f32(biases[group]);
@@ -81,9 +81,9 @@ MIXTAPE_DEVICE void gptq_block(const GptqGpuParams& p, Global<const float> w, Gl
         mine[other].sum = fma_f32(given, l[other * kLanes + lane()], mine[other].sum);
     }
     errors[row * p.cols + p.begin + half * kLanes + lane()] = error[half];
-    const std::uint32_t word = pack_lanes(static_cast<std::uint32_t>(code[half]), p.format.bits);
+    const std::uint32_t word = pack_lanes(static_cast<std::uint32_t>(code[half]), p.bits);
     const std::int64_t chunk = (row * p.cols + p.begin) / kLanes + half;
-    if (lane() < p.format.bits) words[chunk * p.format.bits + lane()] = word;
+    if (lane() < p.bits) words[chunk * p.bits + lane()] = word;
   }
 }
 

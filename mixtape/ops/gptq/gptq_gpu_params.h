@@ -1,6 +1,6 @@
 #pragma once
 
-#include "mixtape/ops/gptq/gptq_params.h"
+#include <cstdint>
 
 namespace mixtape {
 
@@ -12,7 +12,8 @@ struct GptqGpuParams {
   std::int64_t cols;
   std::int64_t begin;  // the block of columns: [begin, begin + width)
   std::int32_t width;  // 32 or 64
-  AffineParams format;
+  std::int32_t bits;
+  std::int32_t group_size;
 };
 
 }  // namespace mixtape
