@@ -54,6 +54,7 @@
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"
 #include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/l2_norm/l2_norm.h"
+#include "mixtape/ops/latent_codes/latent_codes.h"
 #include "mixtape/ops/layer_norm/layer_norm.h"
 #include "mixtape/ops/layout/layout.h"
 #include "mixtape/ops/log_softmax/log_softmax.h"

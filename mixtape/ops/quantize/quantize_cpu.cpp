@@ -5,7 +5,9 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/backend/cpu/simd-inl.h"
+#include "mixtape/ops/quantize/codes_cpu.h"
 #include "mixtape/ops/quantize/decode_rows_cpu.h"
+#include "mixtape/ops/quantize/group_sums_cpu.h"
 #include "mixtape/ops/quantize/quantize_params.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -46,9 +48,7 @@ bool quantize_group(const float* w, AffineParams p, Rounding rounding, std::uint
   for (std::size_t i = 0; i < size; i += lanes()) {
     const Floats exact = hn::Div(hn::Sub(load(w + i), bias), scale);
     const Floats code = rounding == Rounding::gpu ? round_half_away(exact) : hn::Round(exact);
-    const auto whole = hn::ConvertTo(IntTag(), hn::Min(hn::Max(code, zero()), largest));
-    hn::StoreU(hn::DemoteTo(hn::Rebind<std::uint8_t, FloatTag>(), whole),
-               hn::Rebind<std::uint8_t, FloatTag>(), codes + i);
+    store_codes(hn::Min(hn::Max(code, zero()), largest), codes + i);
   }
   return true;
 }
@@ -68,13 +68,6 @@ bool quantize_row_simd(std::span<const float> w, AffineParams p, Rounding roundi
   return true;
 }
 
-template <class S>
-void put(float value, Accumulate accumulate, void* out, std::int64_t i) {
-  S* values = static_cast<S*>(out);
-  if (values == nullptr) return;
-  values[i] = S(accumulate == Accumulate::yes ? static_cast<float>(values[i]) + value : value);
-}
-
 template <class T, class S>
 void reduce_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& unpacker, const T* dw,
                 const cpu::ScaleGradients& out) {
@@ -82,17 +75,12 @@ void reduce_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& u
   const std::size_t step = 2 * static_cast<std::size_t>(w.params.bits);
   auto [at, end] = row_bytes(w, row);
   for (std::int64_t g = 0; g < groups; ++g) {
-    Floats products = zero(), sums = zero();
+    GroupSums sums;
     for (std::int32_t done = 0; done < w.params.group_size; done += kBlock, at += step, dw += kBlock) {
       const Block block = load_block(at, step, end);
-      for (std::size_t i = 0; i < kBlock; i += lanes()) {
-        const Floats d = load(dw + i);
-        products = hn::MulAdd(d, codes(unpacker, block, i), products);
-        sums = hn::Add(sums, d);
-      }
+      for (std::size_t i = 0; i < kBlock; i += lanes()) sums.add(load(dw + i), codes(unpacker, block, i));
     }
-    put<S>(sum_lanes(products), out.accumulate_scales, out.dscales, row * groups + g);
-    put<S>(sum_lanes(sums), out.accumulate_biases, out.dbiases, row * groups + g);
+    sums.put<S>(out, row * groups + g);
   }
 }
 

@@ -9,10 +9,6 @@
 namespace mixtape::gpu {
 namespace {
 
-std::int32_t group_shift(AffineParams format) {
-  return std::countr_zero(static_cast<std::uint32_t>(format.group_size / kCodesAtOnce));
-}
-
 // What quantize kernels found: see report_weight.
 void explain(ErrorSlot& errors, std::uint64_t found, std::int64_t cols, DType scales) {
   const auto position = static_cast<std::int64_t>(found >> 24);
@@ -65,6 +61,10 @@ MIXTAPE_GPU_LAUNCHERS("dequantize_affine_backward_bf16_", backward);
 MIXTAPE_GPU_LAUNCHERS("dequantize_affine_backward_f16_", backward);
 
 }  // namespace
+
+std::int32_t group_shift(AffineParams format) {
+  return std::countr_zero(static_cast<std::uint32_t>(format.group_size / kCodesAtOnce));
+}
 
 QuantizedSpan QuantizedSpan::part(std::int64_t begin, std::int64_t count) const {
   const auto words = [&](std::int64_t n) { return static_cast<std::size_t>(n / 32 * format.bits * 4); };

@@ -31,23 +31,6 @@ MIXTAPE_DEVICE GroupFit fit_range_gpu(const QuantizeGpuParams& p, float low, flo
   return GroupFit{edge / code_of_zero, edge};
 }
 
-// Values at..at+7 of w; 0 past the end.
-template <class T>
-MIXTAPE_DEVICE void load_eight(Global<const T> w, std::int64_t at, std::int64_t count,
-                               float (&v)[kCodesAtOnce]) {
-  MIXTAPE_UNROLL
-  for (int i = 0; i < kCodesAtOnce; ++i) v[i] = 0.0f;
-  if (at >= count) return;
-  if (is_aligned(w, 16)) {
-    const auto pack = load_pack<kCodesAtOnce>(w + at);
-    MIXTAPE_UNROLL
-    for (int i = 0; i < kCodesAtOnce; ++i) v[i] = to_f32(pack.v[i]);
-  } else {
-    MIXTAPE_UNROLL
-    for (int i = 0; i < kCodesAtOnce; ++i) v[i] = to_f32(w[at + i]);
-  }
-}
-
 // Position in the upper 40 bits, the first 24 of the value below: none for a scale that overflows.
 MIXTAPE_DEVICE void report_weight(Global<std::uint64_t> errors, std::int64_t position, float value) {
   atomic_min(errors, (static_cast<std::uint64_t>(position) << 24) | (bits_of(value) >> 8));
@@ -64,24 +47,6 @@ MIXTAPE_DEVICE void report_group(Global<const T> w, std::int64_t begin, int size
     high = v > high ? v : high;
     if (is_finite(v) && is_finite(high - low)) continue;
     return report_weight(errors, begin + i, v);
-  }
-}
-
-// Four neighbouring threads hold 32 codes, 8*bits bits each: `bits` words, which they write in turn.
-MIXTAPE_DEVICE void store_codes(Global<std::uint32_t> words, std::int64_t chunk, bool is_inside, int bits,
-                                std::uint64_t codes) {
-  const int quad = lane() / 4 * 4, mine = lane() % 4;
-  MIXTAPE_UNROLL
-  for (int turn = 0; turn < 2; ++turn) {
-    const int word = turn * 4 + mine;
-    const int from = word * 4 / bits < 4 ? word * 4 / bits : 3, shift = word * 32 - from * 8 * bits;
-    const std::uint64_t first = lane_shuffle(codes, quad + from);
-    const std::uint64_t next = lane_shuffle(codes, quad + (from < 3 ? from + 1 : 3));
-    if (!is_inside || word >= bits) continue;
-    const int held = 8 * bits - shift;
-    std::uint32_t value = static_cast<std::uint32_t>(first >> shift);
-    if (held < 32) value |= static_cast<std::uint32_t>(next << held);
-    words[chunk / 4 * bits + word] = value;
   }
 }
 
@@ -164,13 +129,7 @@ MIXTAPE_DEVICE void dequantize(const DequantizeGpuParams& p, Global<const std::u
     MIXTAPE_UNROLL
     for (int i = 0; i < kCodesAtOnce; ++i)
       out.v[i] = from_f32<T>(fma_f32(code_at(codes[t], i, Bits), scale[t], bias[t]));
-    const Global<T> to = w + chunk * kCodesAtOnce;
-    if (is_dense) {
-      store_pack(to, out);
-      continue;
-    }
-    MIXTAPE_UNROLL
-    for (int i = 0; i < kCodesAtOnce; ++i) to[i] = out.v[i];
+    store_eight(w + chunk * kCodesAtOnce, out, is_dense);
   }
 }
 
@@ -183,35 +142,22 @@ MIXTAPE_DEVICE void dequantize(const DequantizeGpuParams& p, Global<const std::u
 #define DEQUANTIZE_ALL(T, S) MIXTAPE_CODE_WIDTHS(DEQUANTIZE, T, S)
 MIXTAPE_VALUE_PAIRS(DEQUANTIZE_ALL)
 
-template <class S>
-MIXTAPE_DEVICE void put_gradient(Global<S> out, std::int64_t i, float value, bool accumulate) {
-  out[i] = from_f32<S>(accumulate ? to_f32(out[i]) + value : value);
-}
-
 // dscale = sum dw*code and dbias = sum dw per group: eight weights per thread, then over the group's
 // neighbouring threads.
 template <class T, class S, int Bits>
 MIXTAPE_DEVICE void reduce_codes(const ReduceCodesParams& p, Global<const T> dw,
                                  Global<const std::uint32_t> words, Global<S> dscales, Global<S> dbiases) {
   const std::int64_t chunk = global_thread();
-  const bool is_inside = chunk * kCodesAtOnce < p.count;
   float d[kCodesAtOnce];
   load_eight(dw, chunk * kCodesAtOnce, p.count, d);
-  const std::uint64_t codes = is_inside ? load_codes(words, chunk, Bits) : 0;
+  const std::uint64_t codes = chunk * kCodesAtOnce < p.count ? load_codes(words, chunk, Bits) : 0;
   float products = 0.0f, sum = 0.0f;
   MIXTAPE_UNROLL
   for (int i = 0; i < kCodesAtOnce; ++i) {
     products = fma_f32(d[i], code_at(codes, i, Bits), products);
     sum += d[i];
   }
-  for (int mask = 1; mask < 1 << p.group_shift; mask *= 2) {
-    products += lane_xor(products, mask);
-    sum += lane_xor(sum, mask);
-  }
-  const std::int64_t group = chunk >> p.group_shift;
-  if (!is_inside || group << p.group_shift != chunk) return;
-  if (p.wants_scales != 0) put_gradient(dscales, group, products, p.accumulate_scales != 0);
-  if (p.wants_biases != 0) put_gradient(dbiases, group, sum, p.accumulate_biases != 0);
+  put_group_sums(p, chunk, products, sum, dscales, dbiases);
 }
 
 #define REDUCE(BITS, T, S)                                                                      \

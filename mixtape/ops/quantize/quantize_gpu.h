@@ -6,6 +6,9 @@
 
 namespace mixtape::gpu {
 
+// log2 of the threads of a group (kCodesAtOnce).
+std::int32_t group_shift(AffineParams format);
+
 // Some rows of a quantized weight, one after the other: codes, scales and biases begin at the first.
 struct QuantizedSpan {
   Argument codes, scales, biases;
