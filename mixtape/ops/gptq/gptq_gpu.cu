@@ -54,35 +54,35 @@ MIXTAPE_DEVICE void gptq_block(const GptqGpuParams& p, Global<const float> w, Gl
   GptqElement mine[2];
   float code[2], error[2];
   MIXTAPE_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int col = half * kLanes + lane();
-    mine[half] = GptqElement{0.0f, 0.0f, square[col * (kGptqCols + 1) + col], 0.0f, 0.0f};
+  for (int part = 0; part < 2; ++part) {
+    const int col = part * kLanes + lane();
+    mine[part] = GptqElement{0.0f, 0.0f, square[col * (kGptqCols + 1) + col], 0.0f, 0.0f};
     if (col >= p.width) continue;
     const std::int64_t group = row * groups + (p.begin + col) / p.group_size;
-    mine[half].w = w[row * p.cols + p.begin + col];
-    mine[half].scale = to_f32(scales[group]);
-    mine[half].bias = to_f32(biases[group]);
-    if (p.begin > 0) mine[half].sum = sums[row * p.width + col];
+    mine[part].w = w[row * p.cols + p.begin + col];
+    mine[part].scale = to_f32(scales[group]);
+    mine[part].bias = to_f32(biases[group]);
+    if (p.begin > 0) mine[part].sum = sums[row * p.width + col];
   }
   MIXTAPE_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    if (half * kLanes >= p.width) break;
+  for (int part = 0; part < 2; ++part) {
+    if (part * kLanes >= p.width) break;
     for (int i = 0; i < kLanes; ++i) {
-      const float c = mine[half].code(largest), e = mine[half].error(c);
+      const float c = mine[part].code(largest), e = mine[part].error(c);
       if (lane() == i) {
-        code[half] = c;
-        error[half] = e;
+        code[part] = c;
+        error[part] = e;
       }
       const float given = lane_shuffle(e, i);
-      const Shared<float> l = square + (half * kLanes + i) * (kGptqCols + 1);
+      const Shared<float> l = square + (part * kLanes + i) * (kGptqCols + 1);
       // Columns before i took their codes: what they get here is not read again.
       MIXTAPE_UNROLL
-      for (int other = half; other < 2; ++other)
+      for (int other = part; other < 2; ++other)
         mine[other].sum = fma_f32(given, l[other * kLanes + lane()], mine[other].sum);
     }
-    errors[row * p.cols + p.begin + half * kLanes + lane()] = error[half];
-    const std::uint32_t word = pack_lanes(static_cast<std::uint32_t>(code[half]), p.bits);
-    const std::int64_t chunk = (row * p.cols + p.begin) / kLanes + half;
+    errors[row * p.cols + p.begin + part * kLanes + lane()] = error[part];
+    const std::uint32_t word = pack_lanes(static_cast<std::uint32_t>(code[part]), p.bits);
+    const std::int64_t chunk = (row * p.cols + p.begin) / kLanes + part;
     if (lane() < p.bits) words[chunk * p.bits + lane()] = word;
   }
 }
