@@ -49,6 +49,7 @@
 #include "mixtape/ops/elementwise/scale_rows.h"
 #include "mixtape/ops/elementwise/select.h"
 #include "mixtape/ops/embedding/embedding.h"
+#include "mixtape/ops/fit_affine/fit_affine.h"
 #include "mixtape/ops/gated_rms_norm/gated_rms_norm.h"
 #include "mixtape/ops/gptq/gptq.h"
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"

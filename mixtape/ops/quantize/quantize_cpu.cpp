@@ -5,8 +5,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/backend/cpu/simd-inl.h"
-#include "mixtape/ops/quantize/codes_cpu.h"
 #include "mixtape/ops/quantize/decode_rows_cpu.h"
+#include "mixtape/ops/quantize/encode_group_cpu.h"
 #include "mixtape/ops/quantize/group_sums_cpu.h"
 #include "mixtape/ops/quantize/quantize_params.h"
 
@@ -24,12 +24,6 @@ void dequantize_affine_forward(const HostCall& call) {
   });
 }
 
-HWY_INLINE Floats round_half_away(Floats x) {
-  const Floats whole = hn::Trunc(x);
-  const auto is_far = hn::Ge(hn::Abs(hn::Sub(x, whole)), set(0.5f));
-  return hn::Add(whole, hn::IfThenElseZero(is_far, hn::CopySign(set(1.0f), x)));
-}
-
 // As affine.h, bit for bit. False where a weight or the range is not finite.
 bool quantize_group(const float* w, AffineParams p, Rounding rounding, std::uint8_t* codes,
                     ScaleAndBias& fit) {
@@ -44,12 +38,7 @@ bool quantize_group(const float* w, AffineParams p, Rounding rounding, std::uint
   const float low = hn::GetLane(hn::MinOfLanes(kF, lows)), high = hn::GetLane(hn::MaxOfLanes(kF, highs));
   if (sum_lanes(not_finite) != 0.0f || !std::isfinite(high - low)) return false;
   fit = fit_range(low, high, p.bits, rounding);
-  const Floats scale = set(fit.scale), bias = set(fit.bias), largest = set(static_cast<float>(p.max_code()));
-  for (std::size_t i = 0; i < size; i += lanes()) {
-    const Floats exact = hn::Div(hn::Sub(load(w + i), bias), scale);
-    const Floats code = rounding == Rounding::gpu ? round_half_away(exact) : hn::Round(exact);
-    store_codes(hn::Min(hn::Max(code, zero()), largest), codes + i);
-  }
+  encode_group(w, p, rounding, fit, codes);
   return true;
 }
 

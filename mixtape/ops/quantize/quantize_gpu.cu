@@ -1,40 +1,8 @@
 #include "mixtape/backend/gpu/kernel_language.h"
 #include "mixtape/ops/quantize/codes_gpu.h"
+#include "mixtape/ops/quantize/fit_range_gpu.h"
 
 namespace mixtape {
-
-struct GroupFit {
-  float scale, bias;
-};
-
-MIXTAPE_DEVICE bool is_finite(float v) { return v - v == 0.0f; }
-
-MIXTAPE_DEVICE float round_half_away(float v) {
-  const float whole = floor_f32(abs_f32(v));
-  const float rounded = abs_f32(v) - whole >= 0.5f ? whole + 1.0f : whole;
-  return v < 0.0f ? -rounded : rounded;
-}
-MIXTAPE_DEVICE float round_as(const QuantizeGpuParams& p, float v) {
-  return p.rounds_to_even != 0 ? rint_f32(v) : round_half_away(v);
-}
-
-// fit_range of affine.h.
-MIXTAPE_DEVICE GroupFit fit_range_gpu(const QuantizeGpuParams& p, float low, float high) {
-  const bool low_is_larger = abs_f32(low) > abs_f32(high);
-  const float steps = static_cast<float>((1 << p.bits) - 1);
-  const float exact = (high - low) / steps;
-  const float magnitude = exact < 1e-7f ? 1e-7f : exact;
-  const float scale = low_is_larger ? magnitude : -magnitude;
-  const float edge = low_is_larger ? low : high;
-  const float code_of_zero = round_as(p, edge / scale);
-  if (code_of_zero == 0.0f) return GroupFit{scale, 0.0f};
-  return GroupFit{edge / code_of_zero, edge};
-}
-
-// Position in the upper 40 bits, the first 24 of the value below: none for a scale that overflows.
-MIXTAPE_DEVICE void report_weight(Global<std::uint64_t> errors, std::int64_t position, float value) {
-  atomic_min(errors, (static_cast<std::uint64_t>(position) << 24) | (bits_of(value) >> 8));
-}
 
 // Finds the first weight of a group that is not finite or makes its range overflow.
 template <class T>
@@ -73,12 +41,12 @@ MIXTAPE_DEVICE void quantize(const QuantizeGpuParams& p, Global<const T> w, Glob
   }
   const bool is_bad = not_finite != 0.0f || !is_finite(high - low);
   GroupFit fit{1.0f, 0.0f};
-  if (!is_bad) fit = fit_range_gpu(p, low, high);
+  if (!is_bad) fit = fit_range_gpu(p.bits, p.rounds_to_even != 0, low, high);
   const float largest = static_cast<float>((1 << p.bits) - 1);
   std::uint64_t codes = 0;
   MIXTAPE_UNROLL
   for (int i = 0; i < kCodesAtOnce; ++i) {
-    const float code = round_as(p, (v[i] - fit.bias) / fit.scale);
+    const float code = round_as(p.rounds_to_even != 0, (v[i] - fit.bias) / fit.scale);
     const float clamped = code > 0.0f ? (code < largest ? code : largest) : 0.0f;
     codes |= static_cast<std::uint64_t>(static_cast<std::uint32_t>(clamped)) << (i * p.bits);
   }

@@ -1,0 +1,126 @@
+#include "mixtape/ops/fit_affine/fit_affine_check.h"
+
+#include <cmath>
+
+#include "mixtape/autograd/tape.h"
+#include "mixtape/ops/fit_affine/fit_affine_oracle.h"
+#include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/testing/check_registry.h"
+
+namespace mixtape {
+
+using testing::Doubles;
+using testing::HostTensor;
+using testing::OpCheck;
+
+HostTensor heavy_tailed_tensor(const Shape& shape, std::uint64_t seed) {
+  HostTensor t = testing::random_tensor(DType::f32, shape, seed);
+  std::vector<HostTensor> squares;
+  for (const std::uint64_t s : {1, 2, 3})
+    squares.push_back(testing::random_tensor(DType::f32, shape, seed + s));
+  for (std::size_t i = 0; i < t.values.size(); ++i) {
+    double chi = 0.0;
+    for (const HostTensor& x : squares) chi += x.values[i] * x.values[i] / 3.0;
+    t.values[i] /= std::sqrt(chi);
+  }
+  return testing::make_tensor(DType::f32, shape, t.values);
+}
+
+HostTensor random_importance(const Shape& shape, std::uint64_t seed) {
+  HostTensor t = testing::random_tensor(DType::f32, shape, seed);
+  for (double& v : t.values) v = std::exp(v);
+  return testing::make_tensor(DType::f32, shape, t.values);
+}
+
+FittedWeight fit_weight(const Buffer& w, const Buffer& importance, AffineParams p, DType scale_dtype) {
+  const Device& device = w.device();
+  CommandEncoder encoder(device);
+  const FittedWeight q{device.alloc_uninitialized(DType::u32, packed_shape(w.shape(), p)),
+                       device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p)),
+                       device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p))};
+  fit_affine_forward(encoder, w, importance, q.codes, q.scales, q.biases, p);
+  encoder.commit_and_wait();
+  return q;
+}
+
+Doubles group_errors(const Doubles& w, const Doubles& h, const Doubles& decoded, std::int64_t cols,
+                     std::int64_t group_size) {
+  const auto experts = h.size() / static_cast<std::size_t>(cols);
+  const std::size_t per_expert = w.size() / experts;
+  Doubles errors(w.size() / static_cast<std::size_t>(group_size));
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const double r = w[i] - decoded[i];
+    errors[i / static_cast<std::size_t>(group_size)] +=
+        h[i / per_expert * static_cast<std::size_t>(cols) + i % static_cast<std::size_t>(cols)] * r * r;
+  }
+  return errors;
+}
+
+namespace {
+
+// What f32 arithmetic leaves: the searches part only where two pairs are equally good.
+constexpr double kShare = 0x1p-16;
+
+// Errors of the groups, from the values that the device decodes.
+Var errors_of_fit(const std::vector<Var>& v, AffineParams p, DType scale_dtype, const Doubles& h) {
+  const Buffer w = v[0].value();
+  const FittedWeight q = fit_weight(w, v.size() > 1 ? v[1].value() : Buffer(), p, scale_dtype);
+  const Buffer decoded = v[0].tape().alloc(DType::f32, w.shape());
+  dequantize_affine_forward(v[0].tape().encoder(), q.codes, q.scales, q.biases, decoded, p);
+  v[0].tape().encoder().commit_and_wait();
+  const Doubles errors = group_errors(testing::download(w).values, h, testing::download(decoded).values,
+                                      w.shape().cols(), p.group_size);
+  return v[0].tape().constant(upload(w.device(), testing::make_tensor(DType::f32, q.scales.shape(), errors)));
+}
+
+Doubles errors_of_oracle(const Doubles& w, const Doubles& h, std::int64_t cols, AffineParams p, DType dtype) {
+  const auto size = static_cast<std::size_t>(p.group_size);
+  const std::size_t per_expert = w.size() / (h.size() / static_cast<std::size_t>(cols));
+  Doubles errors;
+  for (std::size_t i = 0; i < w.size(); i += size) {
+    const auto from = w.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto weights =
+        h.begin() + static_cast<std::ptrdiff_t>(i / per_expert * static_cast<std::size_t>(cols) +
+                                                i % static_cast<std::size_t>(cols));
+    const auto n = static_cast<std::ptrdiff_t>(size);
+    errors.push_back(oracle::fit_affine({{from, from + n}, {weights, weights + n}, p.bits, dtype}).error);
+  }
+  return errors;
+}
+
+}  // namespace
+
+OpCheck fit_affine_check(DType scale_dtype, const HostTensor& w, const HostTensor& importance,
+                         AffineParams p) {
+  OpCheck check;
+  check.name = str("fit_affine ", scale_dtype, " ", w.shape, " importance ", importance.shape, " bits ",
+                   p.bits, " group ", p.group_size);
+  check.inputs = {w};
+  const std::int64_t cols = w.shape.cols();
+  Doubles h = importance.values;
+  if (h.empty()) h.assign(static_cast<std::size_t>(cols), 1.0);
+  if (!importance.values.empty()) check.inputs.push_back(importance);
+  check.differentiable.assign(check.inputs.size(), false);
+  check.op = [=](const std::vector<Var>& v) { return errors_of_fit(v, p, scale_dtype, h); };
+  check.forward = [=](const auto& v) { return errors_of_oracle(v[0], h, cols, p, scale_dtype); };
+  check.forward_bound = {kShare / epsilon(DType::f32), 1e-30};
+  return check;
+}
+
+std::vector<OpCheck> fit_affine_checks(const Device&, DType dtype) {
+  std::vector<OpCheck> checks;
+  const HostTensor none{DType::f32, {0}, {}};
+  for (const int bits : {2, 3, 4, 5, 6, 8}) {
+    checks.push_back(
+        fit_affine_check(dtype, testing::random_tensor(DType::f32, {3, 96}, 1), none, {bits, 32}));
+    checks.push_back(
+        fit_affine_check(dtype, heavy_tailed_tensor({5, 128}, 2), random_importance({128}, 3), {bits, 64}));
+    checks.push_back(fit_affine_check(dtype, testing::random_tensor(DType::f32, {2, 3, 256}, 4, 0.02),
+                                      random_importance({2, 256}, 5), {bits, 128}));
+  }
+  return checks;
+}
+
+MIXTAPE_OP_CHECKS(fit_affine, testing::kValueDtypes, fit_affine_checks)
+
+}  // namespace mixtape
