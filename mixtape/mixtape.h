@@ -3,6 +3,7 @@
 
 #include "mixtape/autograd/item.h"
 #include "mixtape/autograd/tape.h"
+#include "mixtape/calib/base_logits.h"
 #include "mixtape/calib/cached_teacher.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/data.h"
@@ -16,6 +17,8 @@
 #include "mixtape/calib/reference_recipe.h"
 #include "mixtape/calib/sample.h"
 #include "mixtape/calib/schedule.h"
+#include "mixtape/calib/self_text.h"
+#include "mixtape/calib/split_sources.h"
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/text_rows.h"
 #include "mixtape/calib/trainer.h"

@@ -6,15 +6,12 @@
 #include "mixtape/core/random.h"
 
 namespace mixtape {
-namespace {
 
-// Keeps the first of equal rows.
-void drop_copies(std::vector<TokenRow>& rows) {
+std::int64_t drop_copies(std::vector<TokenRow>& rows) {
   std::set<TokenRow> seen;
-  std::erase_if(rows, [&](const TokenRow& row) { return !seen.insert(row).second; });
+  return static_cast<std::int64_t>(
+      std::erase_if(rows, [&](const TokenRow& row) { return !seen.insert(row).second; }));
 }
-
-}  // namespace
 
 std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream,
                                const std::vector<std::uint32_t>& prefix, std::int64_t length) {
@@ -89,6 +86,25 @@ Batch make_batch(const Device& device, std::span<const TokenRow> rows) {
   batch.ids = Buffer::from(device, {b, s}, ids);
   batch.targets = Buffer::from(device, {b * s}, targets);
   return batch;
+}
+
+Batch from_position(const Batch& batch, std::int64_t first) {
+  if (first == 0) return batch;
+  const std::int64_t rows = batch.ids.shape()[0], columns = batch.ids.shape()[1], kept = columns - first;
+  require(first > 0 && kept > 0, "batch: first position is ", first, ", expected 0 to ", columns - 1);
+  const std::vector<std::uint32_t> all = batch.targets.to_vector<std::uint32_t>();
+  std::vector<std::uint32_t> targets;
+  Batch part;
+  part.ids = batch.ids;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = r * columns + first; i < (r + 1) * columns; ++i) {
+      targets.push_back(all[static_cast<std::size_t>(i)]);
+      part.weights.push_back(batch.weights[static_cast<std::size_t>(i)]);
+      part.total_weight += static_cast<double>(part.weights.back());
+    }
+  }
+  part.targets = Buffer::from(batch.targets.device(), {rows * kept}, targets);
+  return part;
 }
 
 void check_ids(std::span<const TokenRow> rows, std::int64_t vocab_size) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "mixtape/runtime/buffer.h"
@@ -17,8 +18,18 @@ using TokenRow = std::vector<std::uint32_t>;
 std::vector<TokenRow> cut_rows(const std::vector<std::uint32_t>& stream,
                                const std::vector<std::uint32_t>& prefix, std::int64_t length);
 
+// Keeps the first of equal rows; returns how many were dropped.
+std::int64_t drop_copies(std::vector<TokenRow>& rows);
+
+// Neighbouring rows of the report that belong together: those of one source.
+struct RowGroup {
+  std::string name;
+  std::size_t rows = 0;
+};
+
 struct CalibrationData {
   std::vector<TokenRow> train, validation, report;
+  std::vector<RowGroup> report_groups = {};  // in order; empty: the rows are all of one kind
 };
 
 // Drops rows that were there before, so that no row is in two parts, and shuffles by seed; then takes
@@ -41,6 +52,10 @@ struct Batch {
 
 // Rows padded to the longest one.
 Batch make_batch(const Device& device, std::span<const TokenRow> rows);
+
+// What of a batch lies at position `first` of a row or later; ids stay whole. Throws invalid_argument unless first
+// lies in the rows.
+Batch from_position(const Batch& batch, std::int64_t first);
 
 // Throws index_out_of_range naming row, position and id if one is not below vocab_size.
 void check_ids(std::span<const TokenRow> rows, std::int64_t vocab_size);

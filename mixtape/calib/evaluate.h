@@ -1,48 +1,43 @@
 // How good a model is on given text, alone and against a teacher.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "mixtape/calib/data.h"
+#include "mixtape/calib/evaluation.h"
 #include "mixtape/core/run_hooks.h"
 #include "mixtape/nn/causal_lm.h"
 
 namespace mixtape {
 
-// Errors are standard errors of means, positions taken as independent.
-struct KlStatistics {
-  double mean = 0.0, median = 0.0, p95 = 0.0, p99 = 0.0, max = 0.0;
-  double mean_error = 0.0;
+// What a model is compared with: the teacher's side, batch after batch, in the order of the rows.
+class Reference {
+ public:
+  struct Block {
+    Buffer logits;  // f32 [positions, vocab], up to a constant per position; -inf: probability 0
+    Buffer nll;     // f32 [positions]: of the targets
+  };
+  virtual ~Reference() = default;
+  virtual std::int64_t vocab_size() const = 0;
+  // Positions of each row before this one are not compared and don't count; rows are of one length unless it is 0.
+  virtual std::int64_t first_position() const { return 0; }
+  // What follows is of this batch, whose first row is number `first_row` of all.
+  virtual void enter(const Batch& batch, std::size_t first_row) = 0;
+  // Of the batch's compared positions begin .. end-1, row after row; targets u32 [end - begin].
+  virtual Block block(std::int64_t begin, std::int64_t end, const Buffer& targets) = 0;
 };
-
-struct Evaluation {
-  std::int64_t positions = 0;
-  double mean_nll = 0.0;  // negative log-likelihood per token, in nats
-  double perplexity = 0.0;
-  double mean_nll_error = 0.0;
-  double perplexity_error = 0.0;
-  // Against the teacher, over the full vocabulary at temperature 1; unset without one.
-  std::optional<KlStatistics> kl;
-  std::vector<float> divergences;  // KL by position, in the order of the rows: for paired comparisons
-  double top1_agreement = 0.0;     // share of positions where both put the same token first
-  double teacher_perplexity = 0.0;
-};
-
-// The share by which mean KL fell from `before` to `after`, both on the same rows, with its standard error: of
-// the pairs, so that what makes a position hard for both doesn't count. Throws invalid_argument for other rows.
-struct KlCut {
-  double share = 0.0, error = 0.0;
-};
-KlCut kl_cut(const Evaluation& before, const Evaluation& after);
 
 // `teacher` may be null, and of other sizes than the model but for the vocabulary. Reports positions to
 // `hooks` under the name `stage`. Throws invalid_argument for a batch size below 1 or vocabularies of two
 // sizes, interrupted between batches.
 Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape,
                     std::span<const TokenRow> rows, std::int64_t batch_size, const RunHooks& hooks = {},
+                    const std::string& stage = "evaluating");
+
+// The same against another kind of teacher.
+Evaluation evaluate(const CausalLm& model, Reference& reference, Tape& tape, std::span<const TokenRow> rows,
+                    std::int64_t batch_size, const RunHooks& hooks = {},
                     const std::string& stage = "evaluating");
 
 }  // namespace mixtape

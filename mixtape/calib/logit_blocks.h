@@ -22,4 +22,7 @@ void for_each_logit_block(const CausalLm& model, std::int64_t positions, const D
 // The model's final activations for ids u32 [B, S], by position: [B*S, D].
 Buffer hidden_rows(const CausalLm& model, const Buffer& ids);
 
+// The same from position `first` of each row on: [B*(S-first), D].
+Buffer hidden_rows(const CausalLm& model, const Buffer& ids, std::int64_t first, Tape& tape);
+
 }  // namespace mixtape
