@@ -8,12 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/model_options.h"
+#include "cli/evaluation_table.h"
+#include "cli/group_table.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/quantize_options.h"
 #include "cli/terminal.h"
+#include "cli/text_options.h"
 #include "cli/training_hooks.h"
 #include "cli/version.h"
 #include "mixtape/calib/calibrate.h"
@@ -76,35 +78,40 @@ class DwqRun {
  private:
   // What can be wrong with the command line or the files is found before the teacher is loaded.
   void prepare() {
-    if (!o_.text.is_sampled()) {
-      split(o_.text.file_rows(opened_.tokenizer, opened_.source->tokenizer_config_json(),
-                              opened_.config.vocab_size));
+    const bool is_sampled = o_.text.is_sampled();
+    sources_ = o_.text.file_sources(opened_.tokenizer, opened_.source->tokenizer_config_json(),
+                                    opened_.config.vocab_size);
+    if (!is_sampled) {
+      split();
     } else {
-      check_split(o_.text.self_rows, o_.text.validation_rows, o_.text.report_rows);
+      check_split(o_.text.self_rows + rows_to_train_on(sources_), o_.text.validation_rows,
+                  o_.text.report_rows);
     }
     dwq(o_.dwq).check(*opened_.source, data_);
   }
 
   void calibrate_student(const RunHooks& hooks) {
     const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
-    if (o_.text.is_sampled()) split(o_.text.sampled_rows(opened_, teacher.model(), tape_, hooks));
+    if (o_.text.is_sampled()) {
+      sources_.push_back(o_.text.sampled_source(opened_, teacher.model(), tape_, sources_, hooks));
+      split();
+    }
     CalibrationOptions options{.methods = {plain_rounding({o_.quantize.rounding()}), dwq(o_.dwq)}};
     options.gate = !o_.reference_compat;
     options.evaluation_batch = o_.dwq.train.batch_size;
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
   }
 
-  void split(std::vector<TokenRow> rows) {
+  void split() {
     const TextOptions& t = o_.text;
-    const auto cut = o_.reference_compat ? reference_split : split_rows;
-    data_ = cut(std::move(rows), t.train_rows, t.validation_rows, t.report_rows, t.seed);
+    fmt::print("text         {}\n", t.describe());
+    data_ = o_.reference_compat ? reference_split(rows_of(std::move(sources_)), t.train_rows,
+                                                  t.validation_rows, t.report_rows, t.seed)
+                                : t.split(std::move(sources_));
     TrainOptions& train = o_.dwq.train;
     const auto found = static_cast<std::int64_t>(data_.train.size());
     if (o_.one_pass) train.steps = std::max<std::int64_t>(1, found / train.batch_size);
-    fmt::print("text         {}\n", t.describe());
-    fmt::print("training     {}\n", count_text(data_.train));
-    fmt::print("validation   {}\n", count_text(data_.validation));
-    fmt::print("report       {}\n", count_text(data_.report));
+    print_parts(data_);
     print_epochs(train, found);
   }
 
@@ -172,9 +179,10 @@ class DwqRun {
 
   void print_table() {
     const CalibrationReport& r = calibration_.report;
-    fmt::print("\n{:<16}{:>10}{:>12}{:>12}{:>12}{:>12}\n", "", "ppl", "KL mean", "KL median", "KL p99",
+    fmt::print("\n{:<16}{:>18}{:>21}{:>12}{:>10}{:>17}\n", "", "ppl", "KL mean", "KL median", "KL p99",
                "same top 1");
-    fmt::print("{:<16}{:>10.3f}\n", "teacher", r.initial.teacher_perplexity);
+    fmt::print("{:<16}{:>18}\n", "teacher",
+               with_error(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error, 3));
     print_row("plain rounding", r.initial);
     if (r.result) {
       print_row("calibrated", *r.result);
@@ -185,11 +193,13 @@ class DwqRun {
                training().steps_done,
                o_.dwq.train.keep_best ? fmt::format("best at {}", training().best_step) : "last state kept",
                tokens_per_second(), format_bytes(static_cast<double>(peak_resident_bytes())));
+    print_groups(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
   }
 
   static void print_row(const char* name, const Evaluation& e) {
-    fmt::print("{:<16}{:>10.3f}{:>12.5f}{:>12.5f}{:>12.4f}{:>11.2f}%\n", name, e.perplexity, e.kl->mean,
-               e.kl->median, e.kl->p99, 100.0 * e.top1_agreement);
+    fmt::print("{:<16}{:>18}{:>21}{:>12.5f}{:>10.4f}{:>17}\n", name,
+               with_error(e.perplexity, e.perplexity_error, 3), with_error(e.kl->mean, e.kl->mean_error, 5),
+               e.kl->median, e.kl->p99, with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %");
   }
 
   void print_experts() {
@@ -255,6 +265,7 @@ class DwqRun {
                            {"expert_tokens", experts},
                            {"unseen_experts", unseen_experts()}};
     add_figures(json, "rtn", r.initial);
+    json["report_groups"] = group_figures(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
     if (r.result) {
       add_figures(json, "result", *r.result);
       const KlCut cut = kl_cut(r.initial, *r.result);
@@ -265,14 +276,12 @@ class DwqRun {
   }
 
   static void add_figures(nlohmann::json& json, const std::string& name, const Evaluation& e) {
-    const KlStatistics& k = *e.kl;
-    json["kl_" + name] = k.mean;
-    json["kl_" + name + "_statistics"] = {{"mean", k.mean}, {"median", k.median},
-                                          {"p95", k.p95},   {"p99", k.p99},
-                                          {"max", k.max},   {"mean_error", k.mean_error}};
+    json["kl_" + name] = e.kl->mean;
+    json["kl_" + name + "_statistics"] = figures(*e.kl);
     json["ppl_" + name] = e.perplexity;
     json["ppl_" + name + "_error"] = e.perplexity_error;
     json["top1_" + name] = e.top1_agreement;
+    json["top1_" + name + "_error"] = e.top1_error;
   }
 
   ProgramOptions o_;
@@ -284,6 +293,7 @@ class DwqRun {
   DType compute_;
   QuantizationPlan plan_;
   DType storage_;
+  std::vector<RowSource> sources_;  // until they are split
   CalibrationData data_;
   Calibration calibration_;
 };
@@ -338,6 +348,8 @@ void use_reference_recipe(const CLI::App& command, ProgramOptions& o) {
   if (command.count("--batch") > 0) train.batch_size = asked.batch_size;
   if (command.count("--validate-every") > 0) train.validate_every = asked.validate_every;
   o.one_pass = command.count("--steps") == 0;
+  require(o.text.shares.empty() && o.text.report_files.empty(),
+          "--reference-compat splits rows as that program does: expected no --share or --report-text");
   o.dwq.reference_order = true;
   o.text.ends_texts = true;
   if (command.count("--validation-rows") == 0) o.text.validation_rows = 32;

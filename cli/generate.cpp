@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/model_options.h"
 #include "cli/open_device.h"
+#include "cli/text_options.h"
 #include "mixtape/calib/sample.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/json_file.h"

@@ -69,6 +69,24 @@ template <class Write>
   fail(ErrorCode::io, reason, "; no other place took the result");
 }
 
+// Throws io, naming `name`, if the disk of `where` has less room, or files may not be as large as `largest`.
+void require_disk_space(const std::string& name, const fs::path& where, std::uint64_t bytes,
+                        std::uint64_t largest) {
+  struct statvfs disk {};
+  if (::statvfs(where.c_str(), &disk) == 0) {
+    const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    if (free < static_cast<double>(bytes)) {
+      fail(ErrorCode::io, name, ": ", format_bytes(free), " are free on its disk, expected ",
+           format_bytes(static_cast<double>(bytes)));
+    }
+  }
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < largest) {
+    fail(ErrorCode::io, name, ": files may have ", format_bytes(static_cast<double>(limit.rlim_cur)),
+         " here (ulimit -f), expected ", format_bytes(static_cast<double>(largest)));
+  }
+}
+
 }  // namespace
 
 void refuse_inside(const std::string& what, const std::string& path, const std::string& of,
@@ -76,6 +94,15 @@ void refuse_inside(const std::string& what, const std::string& path, const std::
   const fs::path inner = absolute_path(path), outer = absolute_path(folder);
   const auto [end, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
   require(end != outer.end(), what, ": ", path, " lies in the directory of ", of, ", expected another place");
+}
+
+std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t bytes) {
+  std::error_code ignored;
+  if (fs::is_directory(name, ignored)) fail(ErrorCode::io, name, ": found a directory, expected a file");
+  auto file = std::make_unique<AtomicFile>(name);
+  tell_swept(file->sweep());
+  require_disk_space(name, absolute_path(name).parent_path(), bytes, bytes);
+  return file;
 }
 
 ModelOutput::ModelOutput(std::string out, const std::string& model) : out_(std::move(out)) {
@@ -86,21 +113,8 @@ ModelOutput::ModelOutput(std::string out, const std::string& model) : out_(std::
 }
 
 void ModelOutput::require_space(std::uint64_t bytes) const {
-  const double wanted = static_cast<double>(bytes + kSpareBytes);
-  struct statvfs disk {};
-  if (::statvfs(directory_->path().c_str(), &disk) == 0) {
-    const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-    if (free < wanted) {
-      fail(ErrorCode::io, out_, ": ", format_bytes(free), " are free on its disk, expected ",
-           format_bytes(wanted));
-    }
-  }
-  const std::uint64_t largest = std::min(bytes, ShardOptions{}.max_shard_bytes);
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < largest) {
-    fail(ErrorCode::io, out_, ": files may have ", format_bytes(static_cast<double>(limit.rlim_cur)),
-         " here (ulimit -f), expected ", format_bytes(static_cast<double>(largest)));
-  }
+  require_disk_space(out_, directory_->path(), bytes + kSpareBytes,
+                     std::min(bytes, ShardOptions{}.max_shard_bytes));
 }
 
 void ModelOutput::write(const std::function<void(AtomicDirectory&)>& fill) {

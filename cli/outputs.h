@@ -2,6 +2,7 @@
 // still can't be written there is kept in another place.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -15,6 +16,10 @@ namespace mixtape::cli {
 // Throws if `path` is `folder` or lies below it; `what` and `of` name the two: "--json", "--out".
 void refuse_inside(const std::string& what, const std::string& path, const std::string& of,
                    const std::string& folder);
+
+// The place of one large file of `bytes`: made, warned of what dead runs left beside it. Throws io, naming it, where
+// that can't be, a directory has its name, the disk has less room, or the process may not write files as large.
+std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t bytes);
 
 // The directory of --out.
 class ModelOutput {

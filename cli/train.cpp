@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/model_options.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/terminal.h"
+#include "cli/text_options.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/evaluate.h"
 #include "mixtape/calib/float_model.h"
@@ -100,10 +100,9 @@ class TrainRun {
   void prepare() {
     require(!o_.text.is_sampled(), "train: there is no model to sample from");
     const Tokenizer tokenizer = Tokenizer::load(o_.tokenizer);
-    data_ = split_rows(o_.text.file_rows(tokenizer, read_tokenizer_config(o_.tokenizer), config_.vocab_size),
-                       o_.text.train_rows, o_.text.validation_rows, o_.text.report_rows, o_.text.seed);
-    fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(data_.train),
-               count_text(data_.validation), count_text(data_.report));
+    data_ = o_.text.split(
+        o_.text.file_sources(tokenizer, read_tokenizer_config(o_.tokenizer), config_.vocab_size));
+    print_parts(data_);
     warn_if_beyond_context(config_, o_.text.length);
     print_epochs(o_.train, static_cast<std::int64_t>(data_.train.size()));
   }

@@ -11,6 +11,32 @@ bool contains(const std::vector<std::uint32_t>& ids, std::uint32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// Where each row stands between the turns of a chat.
+class Turns {
+ public:
+  Turns(const SampleOptions& options, std::size_t rows) : o_(options), rows_(rows) {}
+
+  // What row b gets where it drew `id`.
+  std::uint32_t next(std::size_t b, std::uint32_t id) {
+    Row& row = rows_[b];
+    if (row.given == 0 && (id == o_.turns[row.turn].front() || contains(o_.stop, id)))
+      row.given = o_.turns[row.turn].size();
+    if (row.given == 0) return id;
+    const TokenRow& turn = o_.turns[row.turn];
+    const std::uint32_t token = turn[turn.size() - row.given--];
+    if (row.given == 0) row.turn = (row.turn + 1) % o_.turns.size();
+    return token;
+  }
+
+ private:
+  struct Row {
+    std::size_t turn = 0;   // the next one
+    std::size_t given = 0;  // tokens of it that are still to come
+  };
+  const SampleOptions& o_;
+  std::vector<Row> rows_;
+};
+
 Buffer id_buffer(const Device& device, const std::vector<TokenRow>& rows) {
   std::vector<std::uint32_t> ids;
   for (const TokenRow& row : rows) ids.insert(ids.end(), row.begin(), row.end());
@@ -29,7 +55,10 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
     require(row.size() == prompts[0].size(), "sample: prompts have ", prompts[0].size(), " and ", row.size(),
             " tokens, expected one length");
   }
+  for (const TokenRow& turn : options.turns)
+    require(!turn.empty(), "sample: what stands between two turns is empty, expected one token or more");
   const NoGrad guard(tape);
+  Turns turns(options, prompts.size());
   const auto batch = static_cast<std::int64_t>(prompts.size());
   const Buffer ids = tape.alloc(DType::u32, {batch});
   GenerationState state;
@@ -54,40 +83,16 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
     tape.encoder().commit_and_wait();
     const std::vector<std::uint32_t> drawn = ids.to_vector<std::uint32_t>();
     for (std::size_t b = 0; b < rows.size(); ++b) {
-      const std::uint32_t id = drawn[b];
+      const std::uint32_t id = options.turns.empty() ? drawn[b] : turns.next(b, drawn[b]);
       next[b] = {id};
       if (stopped[b]) continue;
       rows[b].push_back(id);
       if (on_token) on_token(b, id);
-      stopped[b] = contains(options.stop, id);
+      stopped[b] = options.turns.empty() && contains(options.stop, id);
     }
     if (std::all_of(stopped.begin(), stopped.end(), [](bool s) { return s; })) break;
   }
   return rows;
-}
-
-std::vector<TokenRow> sample_rows(const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows,
-                                  std::int64_t length, std::int64_t batch, std::uint64_t seed,
-                                  const RunHooks& hooks) {
-  std::vector<TokenRow> all;
-  hooks.report({.stage = "sampling", .done = 0, .total = rows * length, .unit = "tokens"});
-  for (std::int64_t done = 0; done < rows;) {
-    const std::int64_t now = std::min(batch, rows - done);
-    SampleOptions options;
-    options.seed = seed + static_cast<std::uint64_t>(done);
-    std::int64_t tokens = 0;
-    const auto count_token = [&](std::size_t, std::uint32_t) {
-      if (++tokens % now != 0) return;
-      hooks.report(
-          {.stage = "sampling", .done = done * length + tokens, .total = rows * length, .unit = "tokens"});
-    };
-    const std::vector<TokenRow> prompts(static_cast<std::size_t>(now), TokenRow{begin});
-    for (TokenRow& row : sample(model, tape, prompts, length, options, count_token, hooks)) {
-      all.push_back(std::move(row));
-    }
-    done += now;
-  }
-  return all;
 }
 
 }  // namespace mixtape

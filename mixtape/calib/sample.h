@@ -15,6 +15,9 @@ struct SampleOptions {
   double top_p = 1.0;        // keeps the most probable tokens that together reach this probability
   std::uint64_t seed = 0;
   std::vector<std::uint32_t> stop;  // a row that drew one of these gets no further tokens; empty: never
+  // What stands between the turns of a chat, used in turn: a row that draws the first token of the next one, or one of
+  // `stop`, gets all of it, and goes on. Empty: there are no turns.
+  std::vector<TokenRow> turns = {};
 };
 
 // Continues each prompt (all of one length) by up to `count` tokens. The draw depends on seed, row and
@@ -24,11 +27,5 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
                              std::int64_t count, const SampleOptions& options,
                              const std::function<void(std::size_t row, std::uint32_t id)>& on_token = {},
                              const RunHooks& hooks = {});
-
-// `rows` rows of length+1 tokens from the model itself, each begun by `begin`, `batch` at a time. Reports
-// tokens as the stage "sampling".
-std::vector<TokenRow> sample_rows(const CausalLm& model, Tape& tape, std::uint32_t begin, std::int64_t rows,
-                                  std::int64_t length, std::int64_t batch, std::uint64_t seed,
-                                  const RunHooks& hooks = {});
 
 }  // namespace mixtape

@@ -21,6 +21,23 @@ TokenRow chat_row(const Document& document, const Tokenizer& tokenizer,
   return tokenizer.encode(chat_template->render(document.messages, options), false);
 }
 
+// A row for the report, one for validation and one for training.
+constexpr std::size_t kSourceRows = 3;
+
+TokenRow file_tokens(const std::filesystem::path& file, const Tokenizer& tokenizer) {
+  require(file.extension() != ".jsonl", file.string(),
+          ": JSON lines, expected text; they can be read as chats");
+  return tokenizer.encode(read_utf8_file(file), false);
+}
+
+std::vector<TokenRow> rows_of_stream(const TokenRow& stream, const Tokenizer& tokenizer,
+                                     std::int64_t length) {
+  std::vector<TokenRow> rows = cut_rows(stream, tokenizer.prefix(), length);
+  require(!rows.empty(), "text: found ", stream.size(), " tokens, expected at least ",
+          length + 1 - static_cast<std::int64_t>(tokenizer.prefix().size()), " for one row");
+  return rows;
+}
+
 }  // namespace
 
 TextRows text_rows(const std::vector<std::filesystem::path>& files, const Tokenizer& tokenizer,
@@ -28,18 +45,35 @@ TextRows text_rows(const std::vector<std::filesystem::path>& files, const Tokeni
   TextRows result;
   TokenRow stream;
   for (const std::filesystem::path& file : files) {
-    require(file.extension() != ".jsonl", file.string(),
-            ": JSON lines, expected text; they can be read as chats");
-    const TokenRow ids = tokenizer.encode(read_utf8_file(file), false);
+    const TokenRow ids = file_tokens(file, tokenizer);
     stream.insert(stream.end(), ids.begin(), ids.end());
     ++result.documents;
   }
   result.tokens = static_cast<std::int64_t>(stream.size());
   if (max_tokens > 0) stream.resize(std::min(stream.size(), static_cast<std::size_t>(max_tokens)));
-  result.rows = cut_rows(stream, tokenizer.prefix(), length);
-  require(!result.rows.empty(), "text: found ", stream.size(), " tokens, expected at least ",
-          length + 1 - static_cast<std::int64_t>(tokenizer.prefix().size()), " for one row");
+  result.rows = rows_of_stream(stream, tokenizer, length);
   return result;
+}
+
+std::vector<RowSource> text_sources(const std::vector<std::filesystem::path>& files,
+                                    const Tokenizer& tokenizer, std::int64_t length) {
+  std::vector<RowSource> sources;
+  TokenRow small;
+  std::vector<std::string> small_files;
+  for (const std::filesystem::path& file : files) {
+    const TokenRow ids = file_tokens(file, tokenizer);
+    std::vector<TokenRow> rows = cut_rows(ids, tokenizer.prefix(), length);
+    if (rows.size() >= kSourceRows) {
+      sources.push_back({file.string(), std::move(rows)});
+      continue;
+    }
+    small.insert(small.end(), ids.begin(), ids.end());
+    small_files.push_back(file.string());
+  }
+  if (small_files.empty()) return sources;
+  const std::string more = small_files.size() > 1 ? str(" and ", small_files.size() - 1, " more") : "";
+  sources.push_back({small_files[0] + more, rows_of_stream(small, tokenizer, length)});
+  return sources;
 }
 
 TextRows chat_rows(const std::vector<std::filesystem::path>& files, const Tokenizer& tokenizer,

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "mixtape/calib/data.h"
+#include "mixtape/calib/split_sources.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/tokenizer.h"
 
@@ -24,6 +24,11 @@ struct TextRows {
 // and for a .jsonl file, whose syntax is no text; errors in a file name it.
 TextRows text_rows(const std::vector<std::filesystem::path>& files, const Tokenizer& tokenizer,
                    std::int64_t length, std::int64_t max_tokens = 0);
+
+// One source for each file, named as the file is. Files of fewer than three rows are read end to end as one, named
+// after the first, "a.txt and 2 more". Errors are those of text_rows.
+std::vector<RowSource> text_sources(const std::vector<std::filesystem::path>& files,
+                                    const Tokenizer& tokenizer, std::int64_t length);
 
 // One row for each line of .jsonl files, cut at length+1 tokens: a chat through `chat_template`, with the line's
 // tools, or a "text", which `ends_texts` closes with the end-of-sequence token. Errors name file and line, also

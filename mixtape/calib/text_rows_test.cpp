@@ -61,6 +61,23 @@ TEST_F(TextRowsTest, TooLittleTextSaysHowMuch) {
             "text: found " + std::to_string(tokens) + " tokens, expected at least 64 for one row");
 }
 
+TEST_F(TextRowsTest, FilesAreSourcesAndSmallOnesAreReadAsOne) {
+  const auto a = temp_.write("a.txt", story_ + story_), b = temp_.write("b.txt", "Once"),
+             c = temp_.write("c.txt", story_ + story_ + story_),
+             d = temp_.write("d.txt", "upon a time there was a cat");
+  const std::vector<RowSource> sources = text_sources({a, b, c, d}, tokenizer_, 7);
+  ASSERT_EQ(sources.size(), 3u);
+  EXPECT_EQ(sources[0].name, a.string());
+  EXPECT_EQ(sources[0].rows, text_rows({a}, tokenizer_, 7).rows);
+  EXPECT_EQ(sources[1].rows, text_rows({c}, tokenizer_, 7).rows);
+  EXPECT_EQ(sources[2].name, b.string() + " and 1 more");
+  EXPECT_EQ(sources[2].rows, text_rows({b, d}, tokenizer_, 7).rows);
+  EXPECT_THAT(message_of([&] {
+                text_sources({a, b}, tokenizer_, 7);
+              }),
+              HasSubstr("expected at least 7 for one row"));
+}
+
 TEST_F(TextRowsTest, JsonLinesAreNoText) {
   const auto path = temp_.write("chats.jsonl", chat("a"));
   EXPECT_THAT(message_of([&] { text_rows({path}, tokenizer_, 8); }), HasSubstr("chats.jsonl: JSON lines"));

@@ -1,0 +1,63 @@
+#include "cli/group_table.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/evaluation_table.h"
+
+namespace mixtape::cli {
+namespace {
+
+// fn(group, first row, row after the last)
+template <class Fn>
+void for_each_group(const std::vector<RowGroup>& groups, const Fn& fn) {
+  std::size_t begin = 0;
+  for (const RowGroup& group : groups) {
+    fn(group, begin, begin + group.rows);
+    begin += group.rows;
+  }
+}
+
+std::string kl_text(const Evaluation& e) { return with_error(e.kl->mean, e.kl->mean_error, 5); }
+
+}  // namespace
+
+void print_groups(const std::vector<RowGroup>& groups, const Evaluation& before, const Evaluation* after) {
+  if (groups.size() < 2) return;
+  fmt::print("{:<24}{:>5}{:>12}{:>21}{:>21}{:>15}\n", "report rows of", "rows", "teacher ppl", "KL before",
+             after ? "KL after" : "", after ? "KL cut" : "");
+  for_each_group(groups, [&](const RowGroup& group, std::size_t begin, std::size_t end) {
+    const std::string name = std::filesystem::path(group.name).filename();
+    const Evaluation b = of_rows(before, begin, end);
+    fmt::print("{:<24}{:>5}{:>12.3f}{:>21}", name.size() > 23 ? name.substr(0, 20) + "..." : name, group.rows,
+               b.teacher_perplexity, kl_text(b));
+    if (after) {
+      const Evaluation a = of_rows(*after, begin, end);
+      const KlCut cut = kl_cut(b, a);
+      fmt::print("{:>21}{:>7.1f} % +-{:.1f}", kl_text(a), 100.0 * cut.share, 100.0 * cut.error);
+    }
+    fmt::print("\n");
+  });
+}
+
+nlohmann::json group_figures(const std::vector<RowGroup>& groups, const Evaluation& before,
+                             const Evaluation* after) {
+  nlohmann::json list = nlohmann::json::array();
+  for_each_group(groups, [&](const RowGroup& group, std::size_t begin, std::size_t end) {
+    const Evaluation b = of_rows(before, begin, end);
+    nlohmann::json json = {{"name", group.name}, {"rows", group.rows}, {"before", figures(b)}};
+    if (after) {
+      const Evaluation a = of_rows(*after, begin, end);
+      const KlCut cut = kl_cut(b, a);
+      json["after"] = figures(a);
+      json["kl_cut"] = cut.share;
+      json["kl_cut_error"] = cut.error;
+    }
+    list.push_back(json);
+  });
+  return list;
+}
+
+}  // namespace mixtape::cli

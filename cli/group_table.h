@@ -1,0 +1,18 @@
+// The report's rows by source: a line for each, and the same as JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "mixtape/calib/data.h"
+#include "mixtape/calib/evaluation.h"
+
+namespace mixtape::cli {
+
+// Of the student before and after; `after` may be null. Prints nothing for fewer than two groups.
+void print_groups(const std::vector<RowGroup>& groups, const Evaluation& before, const Evaluation* after);
+
+// [{"name", "rows", "before", "after", "kl_cut", "kl_cut_error"}], the last three where there is an after.
+nlohmann::json group_figures(const std::vector<RowGroup>& groups, const Evaluation& before,
+                             const Evaluation* after);
+
+}  // namespace mixtape::cli

@@ -1,0 +1,239 @@
+#include "cli/text_options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "mixtape/calib/self_text.h"
+#include "mixtape/calib/text_rows.h"
+#include "mixtape/io/tokenizer_files.h"
+
+namespace mixtape::cli {
+namespace {
+
+constexpr const char* kSelf = "self";
+
+// Chats of which something isn't used.
+void print_losses(const TextRows& text, std::int64_t length) {
+  if (text.cut > 0)
+    fmt::print("cut          {} of {} chats, after {} tokens\n", text.cut, text.documents, length + 1);
+  if (text.dropped > 0) fmt::print("left out     {} chats of fewer than 2 tokens\n", text.dropped);
+}
+
+bool is_chats(const std::string& file) { return file.ends_with(".jsonl"); }
+
+void refuse_chats(const std::vector<std::string>& text_files) {
+  for (const std::string& file : text_files) {
+    require(!is_chats(file), "--text: ", file,
+            " holds a JSON object a line, expected text; name it with --chats");
+  }
+}
+
+// Whether `name` of --share means the source: its name, or its file's.
+bool means(const std::string& name, const RowSource& source) {
+  return name == source.name || name == std::filesystem::path(source.name).filename();
+}
+
+// Sets the share that "NAME=NUMBER" says.
+void set_share(const std::string& text, std::vector<RowSource>& sources) {
+  const std::size_t equals = text.rfind('=');
+  require(equals != text.npos && equals > 0, "--share is ", text, ", expected NAME=NUMBER");
+  const std::string name = text.substr(0, equals);
+  double share = 0.0;
+  const auto [end, error] = std::from_chars(text.data() + equals + 1, text.data() + text.size(), share);
+  require(error == std::errc() && end == text.data() + text.size() && share > 0.0 && share <= 1e9,
+          "--share is ", text, ", expected NAME=NUMBER with a number above 0");
+  RowSource* found = nullptr;
+  std::string names;
+  for (RowSource& source : sources) {
+    if (source.report_only) continue;
+    names += (names.empty() ? "" : ", ") + source.name;
+    if (!means(name, source)) continue;
+    require(found == nullptr, "--share: ", name, " means several sources, expected one of ", names);
+    found = &source;
+  }
+  require(found != nullptr, "--share names ", name, ", expected one of ", names);
+  require(!found->share, "--share names ", name, " twice");
+  found->share = share;
+}
+
+std::string left_out(const SourceCounts& c) {
+  std::string text;
+  if (c.copies > 0) text += fmt::format("; {} copies", c.copies);
+  if (c.shared > 0) text += fmt::format("; {} that share text with the report", c.shared);
+  return text.empty() ? text : text + " left out";
+}
+
+void print_sources(const std::vector<SourceCounts>& sources) {
+  for (const SourceCounts& c : sources) {
+    if (sources.size() == 1 && c.copies + c.shared == 0) return;
+    fmt::print("source       {}: {} rows; {} training, {} validation, {} report{}\n", c.name, c.found,
+               c.train, c.validation, c.report, left_out(c));
+  }
+}
+
+}  // namespace
+
+std::chrono::sys_seconds parse_date(const std::string& text) {
+  std::tm date{};
+  const char* end = ::strptime(text.c_str(), "%Y-%m-%d", &date);
+  require(end != nullptr && *end == '\0', "--date is ", text, ", expected YYYY-MM-DD");
+  return std::chrono::sys_seconds(std::chrono::seconds(::timegm(&date)));
+}
+
+std::string date_text(std::chrono::sys_seconds date) {
+  const std::chrono::year_month_day day(std::chrono::floor<std::chrono::days>(date));
+  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(day.year()), static_cast<unsigned>(day.month()),
+                     static_cast<unsigned>(day.day()));
+}
+
+void TextOptions::add(CLI::App& command) {
+  OptionGroup group(command, "Data");
+  group.paths("--text", text_files, "FILE", "Text; may be repeated: each file is a source");
+  group.paths("--chats", chat_files, "FILE", "Chats or texts, one JSON object a line; may be repeated");
+  group.paths("--report-text", report_files, "FILE",
+              "Text, or chats in a .jsonl file, for the report alone; may be repeated");
+  group.paths(
+      "--share", shares, "NAME=X",
+      "Shares of the sources among the rows, 1 where none is named; NAME: a file or self; may be repeated");
+  group.path("--date", date, "DATE",
+             "What chat templates take for today, YYYY-MM-DD; 2024-07-26 if not given");
+  group.whole("--length,--max-seq-length", length, {.least = 8, .most = 131072}, "Positions per row");
+  group.whole("--rows", train_rows, {.least = 0}, "Training rows, 0: all there are");
+  group.whole("--validation-rows", validation_rows, {.least = 1}, "Rows that choose the best state");
+  group.whole("--report-rows", report_rows, {.least = 1},
+              "Rows kept for the report; of --report-text, of each file");
+  group.seed("--seed", seed, "Seed of every random choice");
+}
+
+void TextOptions::add_sampling(CLI::App& command) {
+  OptionGroup group(command, "Data");
+  group.choice("--data", data, {kSelf}, "self: text sampled from the model itself, beside files or alone");
+  group.whole("--self-rows", self_rows, {.least = 1}, "Rows to sample with --data self");
+  group.choice(
+      "--self-from", self_from, {"auto", "start", "chat", "text"},
+      "What sampled rows begin with. start: the first token alone; chat: a user's turn of the chat template, "
+      "and the model writes both sides; text: the first words of --text rows; auto: as many of each as there "
+      "are");
+}
+
+bool TextOptions::is_sampled() const {
+  require(!text_files.empty() || !chat_files.empty() || !data.empty(),
+          "data: found no text, expected one of --text, --chats and --data self");
+  require(self_from == "auto" || !data.empty(), "--self-from is ", self_from,
+          ", expected --data self beside it");
+  return !data.empty();
+}
+
+std::vector<TokenRow> TextOptions::file_rows(const Tokenizer& tokenizer, std::int64_t vocab_size) const {
+  refuse_chats(text_files);
+  std::vector<TokenRow> rows =
+      text_rows({text_files.begin(), text_files.end()}, tokenizer, length, max_tokens).rows;
+  check_ids(rows, vocab_size);
+  return rows;
+}
+
+ChatOptions TextOptions::chat_options() const {
+  ChatOptions chat;
+  if (!date.empty()) chat.now = parse_date(date);
+  return chat;
+}
+
+std::vector<RowSource> TextOptions::chat_sources(const std::vector<std::string>& files,
+                                                 const Tokenizer& tokenizer,
+                                                 const nlohmann::json& config) const {
+  if (files.empty()) return {};
+  const auto chat_template = ChatTemplate::from_config(config);
+  const ChatOptions chat = chat_options();
+  if (chat_template && chat_template->uses_date())
+    fmt::print("date         {} (in the chat template)\n", date_text(chat.now));
+  std::vector<RowSource> sources;
+  for (const std::string& file : files) {
+    TextRows text = chat_rows({file}, tokenizer, chat_template, length, chat, ends_texts);
+    print_losses(text, length);
+    sources.push_back({file, std::move(text.rows)});
+  }
+  return sources;
+}
+
+std::vector<RowSource> TextOptions::file_sources(const Tokenizer& tokenizer, const nlohmann::json& config,
+                                                 std::int64_t vocab_size) const {
+  refuse_chats(text_files);
+  std::vector<RowSource> sources = text_sources({text_files.begin(), text_files.end()}, tokenizer, length);
+  for (RowSource& source : chat_sources(chat_files, tokenizer, config)) sources.push_back(std::move(source));
+  for (const std::string& file : report_files) {
+    RowSource source = is_chats(file) ? chat_sources({file}, tokenizer, config)[0]
+                                      : RowSource{file, text_rows({file}, tokenizer, length).rows};
+    source.report_only = true;
+    sources.push_back(std::move(source));
+  }
+  for (const RowSource& source : sources) check_ids(source.rows, vocab_size);
+  return sources;
+}
+
+RowSource TextOptions::sampled_source(const OpenedModel& opened, const CausalLm& model, Tape& tape,
+                                      const std::vector<RowSource>& files, const RunHooks& hooks) const {
+  constexpr std::int64_t kBatch = 32;  // rows at a time
+  Beginnings b;
+  const auto wants = [&](const char* kind) { return self_from == "auto" || self_from == kind; };
+  if (wants("start")) b.first = first_token(opened);
+  const auto chat_template = ChatTemplate::from_source(*opened.source);
+  if (wants("chat") && chat_template) b.chat = chat_turns(*chat_template, opened.tokenizer, chat_options());
+  if (b.chat) b.ends = stop_ids(*opened.source, opened.tokenizer);
+  require(self_from != "chat" || b.chat,
+          "--self-from is chat, expected a model with a chat template of turns");
+  // A template that leaves no room in a row is of no use here.
+  if (self_from == "auto" && b.chat && static_cast<std::int64_t>(b.chat->begin.size()) > length / 2)
+    b.chat.reset();
+  for (const RowSource& source : files) {
+    const bool is_text = !source.report_only && !is_chats(source.name);
+    if (wants("text") && is_text) b.texts.insert(b.texts.end(), source.rows.begin(), source.rows.end());
+  }
+  require(self_from != "text" || !b.texts.empty(), "--self-from is text, expected --text beside it");
+  return {kSelf, mixtape::self_rows(model, tape, b, self_rows, length, kBatch, seed, hooks)};
+}
+
+CalibrationData TextOptions::split(std::vector<RowSource> sources) const {
+  for (const std::string& share : shares) set_share(share, sources);
+  SourceSplit split = split_sources(std::move(sources), {train_rows, validation_rows, report_rows, seed});
+  print_sources(split.sources);
+  return std::move(split.data);
+}
+
+std::string TextOptions::describe() const {
+  std::string names;
+  for (const auto* list : {&text_files, &chat_files}) {
+    for (const std::string& file : *list) names += (names.empty() ? "" : ", ") + file;
+  }
+  if (!data.empty()) names += names.empty() ? "sampled from the model" : ", sampled from the model";
+  return names;
+}
+
+std::int64_t rows_to_train_on(const std::vector<RowSource>& sources) {
+  std::int64_t rows = 0;
+  for (const RowSource& source : sources)
+    rows += source.report_only ? 0 : static_cast<std::int64_t>(source.rows.size());
+  return rows;
+}
+
+std::vector<TokenRow> rows_of(std::vector<RowSource> sources) {
+  std::vector<TokenRow> rows;
+  for (RowSource& source : sources)
+    std::move(source.rows.begin(), source.rows.end(), std::back_inserter(rows));
+  return rows;
+}
+
+std::string count_text(std::span<const TokenRow> rows) {
+  return fmt::format("{} rows, {} tokens", rows.size(), count_positions(rows));
+}
+
+void print_parts(const CalibrationData& data) {
+  fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(data.train),
+             count_text(data.validation), count_text(data.report));
+}
+
+}  // namespace mixtape::cli

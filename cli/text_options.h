@@ -1,0 +1,74 @@
+// Options of the text that a run learns from and is measured on.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/model_options.h"
+#include "mixtape/calib/split_sources.h"
+#include "mixtape/core/run_hooks.h"
+#include "mixtape/io/chat_template.h"
+
+namespace mixtape::cli {
+
+struct TextOptions {
+  std::vector<std::string> text_files;
+  std::vector<std::string> chat_files;
+  std::vector<std::string> report_files;  // for the report alone; .jsonl: chats
+  std::vector<std::string> shares;        // NAME=NUMBER
+  std::string date;                       // that chat templates print; empty: always the same one
+  std::string data;                       // "self" or empty
+  std::string self_from = "auto";         // what sampled rows begin with
+  std::int64_t length = 512;
+  std::int64_t train_rows = 0;
+  std::int64_t validation_rows = 16;
+  std::int64_t report_rows = 32;
+  std::int64_t self_rows = 192;
+  std::int64_t max_tokens = 0;  // of the text files; 0: all
+  std::uint64_t seed = 0;
+
+  bool ends_texts = false;  // {"text"} rows get the end-of-sequence token, as the reference program's do
+
+  // Options for files, and those that say how many rows.
+  void add(CLI::App& command);
+  // --data self, for commands that have a model to sample from.
+  void add_sampling(CLI::App& command);
+  // Whether some of the rows come from the model itself. Throws invalid_argument if no text was named, or options
+  // don't go together.
+  bool is_sampled() const;
+  // Rows of the text files, end to end.
+  std::vector<TokenRow> file_rows(const Tokenizer& tokenizer, std::int64_t vocab_size) const;
+  // One source for each file, those of the report last; `config` is the tokenizer_config.json, whose chat template
+  // chats need.
+  std::vector<RowSource> file_sources(const Tokenizer& tokenizer, const nlohmann::json& config,
+                                      std::int64_t vocab_size) const;
+  // Rows sampled from the model; those of `files` may begin some.
+  RowSource sampled_source(const OpenedModel& opened, const CausalLm& model, Tape& tape,
+                           const std::vector<RowSource>& files, const RunHooks& hooks) const;
+  // By --share and the numbers of rows; prints what became of each source.
+  CalibrationData split(std::vector<RowSource> sources) const;
+  std::string describe() const;
+
+ private:
+  std::vector<RowSource> chat_sources(const std::vector<std::string>& files, const Tokenizer& tokenizer,
+                                      const nlohmann::json& config) const;
+  ChatOptions chat_options() const;
+};
+
+// How many rows there are beside those for the report alone, and all rows in a list.
+std::int64_t rows_to_train_on(const std::vector<RowSource>& sources);
+std::vector<TokenRow> rows_of(std::vector<RowSource> sources);
+
+// YYYY-MM-DD; throws invalid_argument for anything else.
+std::chrono::sys_seconds parse_date(const std::string& text);
+std::string date_text(std::chrono::sys_seconds date);
+
+// "12 rows, 6144 tokens"
+std::string count_text(std::span<const TokenRow> rows);
+// The lines "training", "validation" and "report".
+void print_parts(const CalibrationData& data);
+
+}  // namespace mixtape::cli

@@ -1,0 +1,121 @@
+#include "mixtape/calib/self_text.h"
+
+#include <algorithm>
+
+#include "mixtape/core/random.h"
+
+namespace mixtape {
+namespace {
+
+// Rows of one kind: prompts of one length.
+struct Kind {
+  std::vector<TokenRow> prompts;
+  SampleOptions options;
+  std::int64_t begun() const { return static_cast<std::int64_t>(prompts[0].size()); }
+};
+
+nlohmann::ordered_json message(const char* role, const char* content) {
+  nlohmann::ordered_json m;
+  m["role"] = role;
+  m["content"] = content;
+  return m;
+}
+
+// The first tokens of `count` of the texts, in an order by seed, again and again if there are too few.
+std::vector<TokenRow> beginnings_of(const std::vector<TokenRow>& texts, std::size_t count,
+                                    std::uint64_t seed) {
+  std::vector<const TokenRow*> long_enough;
+  for (const TokenRow& row : texts) {
+    if (row.size() > kBeginning) long_enough.push_back(&row);
+  }
+  require(!long_enough.empty(), "self: found no text of more than ", kBeginning, " tokens to begin with");
+  const std::vector<std::uint64_t> order = permutation(seed, long_enough.size());
+  std::vector<TokenRow> prompts;
+  for (std::size_t i = 0; i < count; ++i) {
+    const TokenRow& row = *long_enough[order[i % order.size()]];
+    prompts.emplace_back(row.begin(), row.begin() + kBeginning);
+  }
+  return prompts;
+}
+
+std::vector<Kind> kinds_of(const Beginnings& b, std::size_t rows, std::uint64_t seed) {
+  const std::size_t count = b.first.has_value() + b.chat.has_value() + !b.texts.empty();
+  require(count > 0, "self: found no beginning, expected one or more");
+  std::vector<Kind> kinds;
+  const auto part = [&] { return rows / count + (kinds.size() < rows % count); };
+  if (b.first) kinds.push_back({std::vector<TokenRow>(part(), TokenRow{*b.first}), {}});
+  if (b.chat) {
+    SampleOptions options;
+    options.stop = b.ends;
+    options.turns = {b.chat->to_assistant, b.chat->to_user};
+    kinds.push_back({std::vector<TokenRow>(part(), b.chat->begin), options});
+  }
+  if (!b.texts.empty()) kinds.push_back({beginnings_of(b.texts, part(), seed), {}});
+  std::erase_if(kinds, [](const Kind& kind) { return kind.prompts.empty(); });
+  return kinds;
+}
+
+}  // namespace
+
+std::optional<ChatTurns> chat_turns(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                                    const ChatOptions& options) {
+  constexpr const char* kWords[] = {"mixtapeuserone", "mixtapeanswer", "mixtapeusertwo"};
+  std::string text;
+  try {
+    text = chat_template.render(
+        nlohmann::ordered_json::array(
+            {message("user", kWords[0]), message("assistant", kWords[1]), message("user", kWords[2])}),
+        options);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  std::vector<TokenRow> parts;
+  std::size_t end = 0;
+  for (const std::string word : kWords) {
+    const std::size_t at = text.find(word, end);
+    if (at == text.npos || text.find(word, at + word.size()) != text.npos) return std::nullopt;
+    parts.push_back(tokenizer.encode(std::string_view(text).substr(end, at - end), false));
+    if (parts.back().empty()) return std::nullopt;
+    end = at + word.size();
+  }
+  return ChatTurns{parts[0], parts[1], parts[2]};
+}
+
+std::vector<TokenRow> self_rows(const CausalLm& model, Tape& tape, const Beginnings& beginnings,
+                                std::int64_t rows, std::int64_t length, std::int64_t batch,
+                                std::uint64_t seed, const RunHooks& hooks) {
+  require(rows > 0 && batch > 0, "self: rows and batch are ", rows, " and ", batch, ", expected 1 or more");
+  const std::vector<Kind> kinds = kinds_of(beginnings, static_cast<std::size_t>(rows), seed);
+  std::int64_t tokens = 0, total = 0;
+  for (const Kind& kind : kinds) {
+    const std::int64_t begun = kind.begun();
+    require(begun <= length, "self: a beginning has ", begun, " tokens, expected at most ", length,
+            ", the positions of a row");
+    total += static_cast<std::int64_t>(kind.prompts.size()) * (length + 1 - begun);
+  }
+  const auto report = [&] {
+    hooks.report({.stage = "sampling", .done = tokens, .total = total, .unit = "tokens"});
+  };
+  report();
+  std::vector<TokenRow> all;
+  for (const Kind& kind : kinds) {
+    for (std::size_t done = 0; done < kind.prompts.size();) {
+      const std::size_t now = std::min(static_cast<std::size_t>(batch), kind.prompts.size() - done);
+      const auto at = kind.prompts.begin() + static_cast<std::ptrdiff_t>(done);
+      SampleOptions options = kind.options;
+      options.seed = seed + all.size();
+      const auto count_token = [&](std::size_t row, std::uint32_t) {
+        ++tokens;
+        if (row + 1 == now) report();
+      };
+      for (TokenRow& row : sample(model, tape, {at, at + static_cast<std::ptrdiff_t>(now)},
+                                  length + 1 - kind.begun(), options, count_token, hooks)) {
+        all.push_back(std::move(row));
+      }
+      done += now;
+    }
+  }
+  return all;
+}
+
+}  // namespace mixtape
