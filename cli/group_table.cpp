@@ -42,6 +42,14 @@ void print_groups(const std::vector<RowGroup>& groups, const Evaluation& before,
   });
 }
 
+void print_group_perplexities(const std::vector<RowGroup>& groups, const Evaluation& e) {
+  if (groups.size() < 2) return;
+  for_each_group(groups, [&](const RowGroup& group, std::size_t begin, std::size_t end) {
+    const Evaluation part = of_rows(e, begin, end);
+    fmt::print("  {}: {}\n", group.name, with_error(part.perplexity, part.perplexity_error, 3));
+  });
+}
+
 nlohmann::json group_figures(const std::vector<RowGroup>& groups, const Evaluation& before,
                              const Evaluation* after) {
   nlohmann::json list = nlohmann::json::array();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/group_table.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/terminal.h"
@@ -136,6 +137,7 @@ class TrainRun {
     const double unigram = unigram_perplexity(data_.train, data_.report, config_.vocab_size);
     fmt::print("held-out perplexity {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
                result.perplexity, unigram, result.perplexity / unigram);
+    print_group_perplexities(data_.report_groups, result);
     report_file_.write({{"ppl", result.perplexity},
                         {"ppl_unigram", unigram},
                         {"steps", report.steps_done},

@@ -59,6 +59,10 @@ calibrated "copies left out" $dwq --text "$work/story.txt" --text "$work/both.tx
 expect_line 2 "(copies: " $dwq --text "$work/story.txt" --text "$work/story.txt"
 expect_line 2 "expected no --share or --report-text" $dwq --reference-compat --text "$work/story.txt" --report-text "$work/birds.txt"
 
+expect 0 "  $work/birds.txt: " train --config "$model/config.json" --tokenizer "$model" --out "$work/new" $few --length 32 \
+  --text "$work/story.txt" --report-text "$work/birds.txt"
+rm -r "$work/new"
+
 # What the model writes itself.
 for from in start text; do
   calibrated "training" $dwq --data self --self-rows 16 --text "$work/story.txt" --self-from $from
