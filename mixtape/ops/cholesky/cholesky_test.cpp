@@ -21,8 +21,8 @@ Result factor_of(const Device& device, const HostTensor& h) {
   CommandEncoder encoder(device);
   const std::int64_t rank = h.shape.rank();
   const Shape leading = rank == 2 ? Shape{1} : Shape{h.shape[0]};
-  const Result out{device.alloc_uninitialized(DType::f32, h.shape),
-                   device.alloc_uninitialized(DType::f32, leading)};
+  Result out{device.alloc_uninitialized(DType::f32, h.shape),
+             device.alloc_uninitialized(DType::f32, leading)};
   cholesky_forward(encoder, upload(device, h), out.factor, out.min_pivot);
   encoder.commit_and_wait();
   return out;

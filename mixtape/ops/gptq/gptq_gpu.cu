@@ -1,5 +1,6 @@
 #include "mixtape/backend/gpu/kernel_language.h"
 #include "mixtape/ops/gptq/gptq_gpu_params.h"
+#include "mixtape/ops/quantize/codes_gpu.h"
 
 namespace mixtape {
 
@@ -27,16 +28,26 @@ struct GptqElement {
   MIXTAPE_DEVICE float error(float code) const { return w - fma_f32(code, scale, bias); }
 };
 
-// 32 codes, one in each lane, as `bits` words, one in each of the first lanes.
-MIXTAPE_DEVICE std::uint32_t pack_lanes(std::uint32_t code, int bits) {
-  std::uint32_t word = 0;
-  for (int from = 0; from < kLanes; ++from) {
-    const std::uint32_t c = lane_shuffle(code, from);
-    const int shift = from * bits - 32 * lane();  // of its lowest bit in this lane's word
-    if (shift >= 0 && shift < 32) word |= c << shift;
-    if (shift < 0 && shift > -32) word |= c >> -shift;
+// Column `col` of the block in a row of the weight; past the block's end one whose code is 0.
+template <class S>
+MIXTAPE_DEVICE GptqElement load_element(const GptqGpuParams& p, std::int64_t row, int col, float diagonal,
+                                        Global<const float> w, Global<const S> scales, Global<const S> biases,
+                                        Global<const float> sums) {
+  if (col >= p.width) return GptqElement{0.0f, 0.0f, diagonal, 0.0f, 0.0f};
+  const std::int64_t at = row * p.cols + p.begin + col, group = at / p.group_size;
+  const float sum = p.begin > 0 ? static_cast<float>(sums[row * p.width + col]) : 0.0f;
+  return GptqElement{w[at], sum, diagonal, to_f32(scales[group]), to_f32(biases[group])};
+}
+
+// Writes 32 codes from column `at` of all rows on, one in each lane.
+MIXTAPE_DEVICE void store_lanes(Global<std::uint32_t> words, std::int64_t at, int bits, float code) {
+  std::uint64_t eight = 0;  // of lanes 8 * lane and on, in the first four lanes
+  MIXTAPE_UNROLL
+  for (int i = 0; i < kCodesAtOnce; ++i) {
+    const auto c = static_cast<std::uint64_t>(lane_shuffle(code, lane() % 4 * kCodesAtOnce + i));
+    eight |= c << (i * bits);
   }
-  return word;
+  store_codes(words, at / kCodesAtOnce + lane() % 4, lane() < 4, bits, eight);
 }
 
 // A row per warp.
@@ -49,20 +60,14 @@ MIXTAPE_DEVICE void gptq_block(const GptqGpuParams& p, Global<const float> w, Gl
   barrier();
   const std::int64_t of_matrix = (block_x() - matrix * blocks) * kGptqRows + thread_y();
   if (of_matrix >= p.rows) return;
-  const std::int64_t row = matrix * p.rows + of_matrix, groups = p.cols / p.group_size;
+  const std::int64_t row = matrix * p.rows + of_matrix;
   const float largest = static_cast<float>((1 << p.bits) - 1);
   GptqElement mine[2];
   float code[2], error[2];
   MIXTAPE_UNROLL
   for (int part = 0; part < 2; ++part) {
     const int col = part * kLanes + lane();
-    mine[part] = GptqElement{0.0f, 0.0f, square[col * (kGptqCols + 1) + col], 0.0f, 0.0f};
-    if (col >= p.width) continue;
-    const std::int64_t group = row * groups + (p.begin + col) / p.group_size;
-    mine[part].w = w[row * p.cols + p.begin + col];
-    mine[part].scale = to_f32(scales[group]);
-    mine[part].bias = to_f32(biases[group]);
-    if (p.begin > 0) mine[part].sum = sums[row * p.width + col];
+    mine[part] = load_element(p, row, col, square[col * (kGptqCols + 1) + col], w, scales, biases, sums);
   }
   MIXTAPE_UNROLL
   for (int part = 0; part < 2; ++part) {
@@ -81,9 +86,7 @@ MIXTAPE_DEVICE void gptq_block(const GptqGpuParams& p, Global<const float> w, Gl
         mine[other].sum = fma_f32(given, l[other * kLanes + lane()], mine[other].sum);
     }
     errors[row * p.cols + p.begin + part * kLanes + lane()] = error[part];
-    const std::uint32_t word = pack_lanes(static_cast<std::uint32_t>(code[part]), p.bits);
-    const std::int64_t chunk = (row * p.cols + p.begin) / kLanes + part;
-    if (lane() < p.bits) words[chunk * p.bits + lane()] = word;
+    store_lanes(words, row * p.cols + p.begin + part * kLanes, p.bits, code[part]);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "mixtape/ops/quantize/quantize.h"
 #include "mixtape/ops/quantize/quantize_oracle.h"
 #include "mixtape/testing/check_op.h"
+#include "mixtape/testing/instruction_sets.h"
 
 namespace mixtape {
 namespace {
@@ -127,6 +128,15 @@ TEST(Gptq, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : testing::kValueDtypes) check_ops(device, gptq_checks(device, dtype));
   }
+}
+
+TEST(Gptq, EveryInstructionSet) {
+  testing::for_every_instruction_set([] {
+    for (const DType dtype : testing::kValueDtypes) {
+      const GptqCase c{{70, 192}, true, {3, 32}, dtype};
+      EXPECT_EQ(gptq_codes(Device::cpu(), inputs_of(c), c.format), oracle_codes(inputs_of(c), c.format));
+    }
+  });
 }
 
 TEST(Gptq, EveryCodeIsANearestOne) {

@@ -4,11 +4,11 @@
 
 #include <cmath>
 
-#include "hwy/highway.h"
 #include "mixtape/ops/latent_codes/latent_codes_check.h"
 #include "mixtape/ops/latent_codes/latent_codes_oracle.h"
 #include "mixtape/ops/quantize/quantize.h"
 #include "mixtape/testing/check_op.h"
+#include "mixtape/testing/instruction_sets.h"
 
 namespace mixtape {
 namespace {
@@ -104,19 +104,14 @@ TEST(LatentCodes, LargeWeightHasTheSameBits) {
 }
 
 TEST(LatentCodes, EveryInstructionSetDecodesToTheSameBits) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    for (const int bits : kWidths) {
-      for (const DType dtype : testing::kValueDtypes) {
-        const Weight q(Device::cpu(), dtype, {5, 256}, {bits, 64});
-        const Bytes wanted = latent_results(q)[0];
-        hwy::SetSupportedTargetsForTest(target);
-        hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  for (const int bits : kWidths) {
+    for (const DType dtype : testing::kValueDtypes) {
+      const Weight q(Device::cpu(), dtype, {5, 256}, {bits, 64});
+      const Bytes wanted = latent_results(q)[0];
+      testing::for_every_instruction_set([&] {
         EXPECT_EQ(latent_results(q), packed_results(q));
         EXPECT_EQ(latent_results(q)[0], wanted);
-        hwy::SetSupportedTargetsForTest(0);
-        hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-      }
+      });
     }
   }
 }

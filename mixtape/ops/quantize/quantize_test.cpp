@@ -4,11 +4,11 @@
 
 #include <cmath>
 
-#include "hwy/highway.h"
 #include "mixtape/ops/quantize/quantize_check.h"
 #include "mixtape/ops/quantize/quantize_cpu.h"
 #include "mixtape/ops/quantize/quantize_oracle.h"
 #include "mixtape/testing/check_op.h"
+#include "mixtape/testing/instruction_sets.h"
 
 namespace mixtape {
 namespace {
@@ -109,26 +109,14 @@ TEST(Quantize, EqualsTheRowCodecBitForBit) {
   }
 }
 
-// Restores the choice of instruction set.
-struct OneTarget {
-  explicit OneTarget(std::int64_t target) { choose(target); }
-  ~OneTarget() { choose(0); }
-  static void choose(std::int64_t target) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
-
 TEST(Quantize, EveryInstructionSetGivesTheSameBits) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    const OneTarget guard(target);
+  testing::for_every_instruction_set([] {
     for (const int bits : kWidths) {
       expect_codec(Device::cpu(), DType::f32, DType::f32, {bits, 64}, Rounding::gpu);
       expect_codec(Device::cpu(), DType::bf16, DType::bf16, {bits, 32}, Rounding::cpu);
       expect_codec(Device::cpu(), DType::f16, DType::f16, {bits, 32}, Rounding::cpu);
     }
-  }
+  });
 }
 
 TEST(Quantize, TiesRoundAsTheModeSays) {
