@@ -55,7 +55,7 @@ Results latent_results(const Weight& q) {
 }
 Buffer packed(const Buffer& u, AffineParams p) {
   const testing::Poison poison(u.device());
-  const Buffer codes = u.device().alloc_uninitialized(DType::u32, packed_shape(u.shape(), p));
+  Buffer codes = u.device().alloc_uninitialized(DType::u32, packed_shape(u.shape(), p));
   CommandEncoder encoder(u.device());
   pack_codes_forward(encoder, u, codes, p);
   encoder.commit_and_wait();
@@ -121,7 +121,7 @@ TEST(LatentCodes, AnyAddress) {
   const AffineParams p{5, 32};
   const auto moved = [](const Buffer& b) {
     const Buffer room = b.device().alloc(b.dtype(), {b.numel() + 1});
-    const Buffer view = room.slice(1, b.numel() + 1).reshape(b.shape());
+    Buffer view = room.slice(1, b.numel() + 1).reshape(b.shape());
     CommandEncoder encoder(b.device());
     encoder.copy(b, view);
     encoder.commit_and_wait();
