@@ -66,7 +66,8 @@ Var errors_of_fit(const std::vector<Var>& v, AffineParams p, DType scale_dtype, 
   const Buffer w = v[0].value();
   const FittedWeight q = fit_weight(w, v.size() > 1 ? v[1].value() : Buffer(), p, scale_dtype);
   const Buffer decoded = v[0].tape().alloc(DType::f32, w.shape());
-  dequantize_affine_forward(v[0].tape().encoder(), q.codes, q.scales, q.biases, decoded, p);
+  if (w.numel() > 0)
+    dequantize_affine_forward(v[0].tape().encoder(), q.codes, q.scales, q.biases, decoded, p);
   v[0].tape().encoder().commit_and_wait();
   const Doubles errors = group_errors(testing::download(w).values, h, testing::download(decoded).values,
                                       w.shape().cols(), p.group_size);
@@ -110,6 +111,7 @@ OpCheck fit_affine_check(DType scale_dtype, const HostTensor& w, const HostTenso
 std::vector<OpCheck> fit_affine_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks;
   const HostTensor none{DType::f32, {0}, {}};
+  checks.push_back(fit_affine_check(dtype, testing::random_tensor(DType::f32, {0, 64}, 1), none, {4, 32}));
   for (const int bits : {2, 3, 4, 5, 6, 8}) {
     checks.push_back(
         fit_affine_check(dtype, testing::random_tensor(DType::f32, {3, 96}, 1), none, {bits, 32}));

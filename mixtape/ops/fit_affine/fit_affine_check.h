@@ -18,7 +18,7 @@ struct FittedWeight {
 };
 // Fits, waits, and gives what was written.
 FittedWeight fit_weight(const Buffer& w, const Buffer& importance, AffineParams p, DType scale_dtype);
-// Per group, of the f32 values that the codes decode to; h repeats for every row, or every N rows of an expert.
+// Per group, of the f32 values that the codes decode to; h [cols] or [experts, cols].
 testing::Doubles group_errors(const testing::Doubles& w, const testing::Doubles& h,
                               const testing::Doubles& decoded, std::int64_t cols, std::int64_t group_size);
 
