@@ -101,7 +101,7 @@ class Run {
   void improve(const Method& method) {
     Student student = copy_of(best_);
     const auto start = std::chrono::steady_clock::now();
-    report_.training = method.improve({teacher_, plan_, data_, hooks_}, student);
+    report_.training = method.improve({teacher_, plan_, data_, hooks_, best_kl_}, student);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     report_.stages.push_back({method.name, seconds, {}, false, {}});
     report_.stopped_early = report_.training.stopped_early;

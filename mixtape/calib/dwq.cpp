@@ -1,6 +1,10 @@
 #include "mixtape/calib/dwq.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "mixtape/calib/cached_teacher.h"
+#include "mixtape/calib/learned_codes.h"
 #include "mixtape/calib/reference_recipe.h"
 
 namespace mixtape {
@@ -39,15 +43,27 @@ TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student
   const BatchOrder order = o.reference_order
                                ? reference_batches(in.data.train, o.train.batch_size, o.seed)
                                : shuffled_batches(in.data.train.size(), o.train.batch_size, o.seed);
-  return train(student.config, student.parameters, in.teacher.compute(), *signal, in.teacher.tape(),
-               {in.data.train, in.data.validation, order}, o.train, {.run = in.hooks});
+  TrainOptions options = o.train;
+  if (o.rate_from_start && in.start_kl) {
+    options.learning_rate = rate_for_start(*in.start_kl);
+    options.code_rate = code_rate_for_start(*in.start_kl);
+  }
+  if (o.trains_codes) add_latent_codes(student, in.teacher, in.plan);
+  const TrainReport report =
+      train(student.config, student.parameters, in.teacher.compute(), *signal, in.teacher.tape(),
+            {in.data.train, in.data.validation, order}, options, {.run = in.hooks});
+  pack_latent_codes(student, in.teacher.tape().device());
+  return report;
 }
 
 }  // namespace
 
+double rate_for_start(double kl) { return std::clamp(0.004 * std::sqrt(kl), 1e-4, 0.02); }
+double code_rate_for_start(double kl) { return std::clamp(0.01 * std::sqrt(kl), 2e-4, 0.04); }
+
 Method dwq(const DwqOptions& options) {
   return {
-      .name = "dwq",
+      .name = options.trains_codes ? "dwq with codes" : "dwq",
       .improve = [options](const MethodInput& in, Student& student) { return improve(options, in, student); },
       .check =
           [options](const ModelSource& source, const CalibrationData& data) {

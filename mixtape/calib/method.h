@@ -4,6 +4,7 @@
 //   Method x(const XOptions& options);
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct MethodInput {
   const QuantizationPlan& plan;
   const CalibrationData& data;
   const RunHooks& hooks;
+  std::optional<double>
+      start_kl;  // of the student that comes in, mean on the validation rows; unset: not measured
 };
 
 struct Method {

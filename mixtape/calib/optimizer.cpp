@@ -38,6 +38,10 @@ std::vector<Var> vars_of(const std::vector<NamedVar>& leaves) {
 std::vector<float> relative_units(const std::vector<NamedVar>& leaves, const Parameters& parameters) {
   std::vector<float> units;
   for (const NamedVar& leaf : leaves) {
+    if (leaf.name.ends_with(kLatentSuffix)) {
+      units.push_back(1.0f);
+      continue;
+    }
     const std::size_t dot = leaf.name.rfind('.');
     const auto module = parameters.quantized.find(leaf.name.substr(0, dot));
     const Buffer b = module == parameters.quantized.end() ? leaf.var.value()

@@ -13,15 +13,23 @@ nlohmann::json to_json(const TrainReport& r) {
   nlohmann::json validation = nlohmann::json::array(), experts = nlohmann::json::object();
   for (const ValidationPoint& p : r.validation) validation.push_back({p.step, p.loss});
   for (const auto& [layer, tokens] : r.expert_tokens) experts[std::to_string(layer)] = tokens;
-  return {{"steps_done", r.steps_done}, {"tokens_seen", r.tokens_seen}, {"seconds", r.seconds},
-          {"losses", r.losses},         {"validation", validation},     {"best_step", r.best_step},
-          {"best_loss", r.best_loss},   {"expert_tokens", experts},     {"empty_batches", r.empty_batches}};
+  return {{"steps_done", r.steps_done},
+          {"tokens_seen", r.tokens_seen},
+          {"learning_rate", r.learning_rate},
+          {"seconds", r.seconds},
+          {"losses", r.losses},
+          {"validation", validation},
+          {"best_step", r.best_step},
+          {"best_loss", r.best_loss},
+          {"expert_tokens", experts},
+          {"empty_batches", r.empty_batches}};
 }
 
 TrainReport report_of(const nlohmann::json& json) {
   TrainReport r;
   json.at("steps_done").get_to(r.steps_done);
   json.at("tokens_seen").get_to(r.tokens_seen);
+  json.at("learning_rate").get_to(r.learning_rate);
   json.at("seconds").get_to(r.seconds);
   json.at("losses").get_to(r.losses);
   json.at("best_step").get_to(r.best_step);

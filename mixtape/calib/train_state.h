@@ -18,7 +18,8 @@ struct ValidationPoint {
 struct TrainReport {
   std::int64_t steps_done = 0;
   std::int64_t tokens_seen = 0;
-  double seconds = 0.0;  // of the training steps, validation not counted
+  double learning_rate = 0.0;  // its peak
+  double seconds = 0.0;        // of the training steps, validation not counted
   std::vector<double> losses;
   std::vector<ValidationPoint> validation;
   std::int64_t best_step = 0;  // 0: nothing was better than the start

@@ -17,9 +17,15 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// What each leaf's step is measured in. Latent codes have a rate of their own.
 std::vector<float> units_of(const std::vector<NamedVar>& leaves, const Parameters& parameters,
-                            bool relative) {
-  return relative ? relative_units(leaves, parameters) : std::vector<float>(leaves.size(), 1.0f);
+                            const TrainOptions& o) {
+  std::vector<float> units(leaves.size(), 1.0f);
+  if (o.relative_rate) units = relative_units(leaves, parameters);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (leaves[i].name.ends_with(kLatentSuffix)) units[i] = static_cast<float>(o.code_rate / o.learning_rate);
+  }
+  return units;
 }
 
 }  // namespace
@@ -31,13 +37,13 @@ class Trainer::Run {
       : tape_(tape),
         weights_(tape, parameters, options.trainable),
         model_(config, weights_, compute),
-        state_{Optimizer(weights_.trainable(),
-                         units_of(weights_.trainable(), parameters, options.relative_rate))},
+        state_{Optimizer(weights_.trainable(), units_of(weights_.trainable(), parameters, options))},
         communicator_(hooks.communicator ? *hooks.communicator : alone_),
         step_(model_, signal, tape, communicator_, forward_),
         rows_(rows),
         options_(options),
         hooks_(hooks) {
+    state_.report.learning_rate = options.learning_rate;
     forward_.checkpoint_blocks = options.checkpoint_blocks;
     forward_.on_routing = [this](std::int64_t layer, const Buffer& offsets) {
       if (counting_) routed_.insert_or_assign(layer, offsets);
@@ -223,6 +229,7 @@ void check(const TrainOptions& o) {
   require(o.validate_every >= 0, "train: validate_every is ", o.validate_every, ", expected 0 or more");
   finite("learning rate", o.learning_rate, o.learning_rate > 0.0 && o.learning_rate <= 1e6,
          "a positive number up to 1e6");
+  finite("code rate", o.code_rate, o.code_rate > 0.0 && o.code_rate <= 1.0, "a positive number up to 1");
   finite("warm-up share", o.warmup_share, o.warmup_share >= 0.0 && o.warmup_share <= 1.0, "0 to 1");
   finite("final rate share", o.final_rate_share, o.final_rate_share >= 0.0 && o.final_rate_share <= 1.0,
          "0 to 1");

@@ -15,6 +15,8 @@ namespace mixtape {
 struct Parameters {
   std::map<std::string, Buffer> dense;               // by tensor name
   std::map<std::string, QuantizedMatrix> quantized;  // by module path
+  // Codes that learn, f32 [..., N, K] in units of a code: used instead of those of the quantized matrix of that path.
+  std::map<std::string, Buffer> latent = {};
 
   std::size_t bytes() const;
 };

@@ -4,6 +4,7 @@
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/embedding/embedding.h"
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"
+#include "mixtape/ops/latent_codes/latent_codes.h"
 #include "mixtape/ops/matmul/matmul.h"
 #include "mixtape/ops/quantized_embedding/quantized_embedding.h"
 #include "mixtape/ops/quantized_matmul/quantized_matmul.h"
@@ -61,7 +62,10 @@ Matrix TapeWeights::quantized(const std::string& path, const QuantizedMatrix& we
     behind_codes.push_back(leaf(path + parts[i].suffix, buffers[i], trains));
   }
   const GroupScales groups = affine_codec().group_scales(behind_codes);
-  return {Var(), weight.codes, groups.scales, groups.biases, weight.format, {}};
+  Matrix m{Var(), weight.codes, Var(), groups.scales, groups.biases, weight.format, {}};
+  if (const auto latent = parameters_->latent.find(path); latent != parameters_->latent.end())
+    m.latent = leaf(path + kLatentSuffix, latent->second, mode_ != Trainable::nothing);
+  return m;
 }
 
 Var TapeWeights::vector(const std::string& name) {
@@ -79,10 +83,16 @@ namespace {
 // f32 masters are rounded to the activations' dtype where they are used.
 Var as(const Var& v, DType dtype) { return v.dtype() == dtype ? v : cast(v, dtype); }
 
+// The matrix of codes that learn, decoded.
+Var decoded(const Matrix& w, DType dtype) {
+  return latent_codes(w.latent, w.scales, w.biases, w.format, dtype);
+}
+
 }  // namespace
 
 Var linear(const Var& x, const Matrix& w, DType out) {
   if (w.observe) w.observe(x, Buffer());
+  if (w.latent.value()) return matmul(x, decoded(w, x.dtype()), false, true, out);
   if (w.is_quantized()) return quantized_matmul(x, w.codes, w.scales, w.biases, w.format, out);
   return matmul(x, as(w.dense, x.dtype()), false, true, out);
 }
@@ -91,6 +101,7 @@ Var linear(const Var& x, const Matrix& w) { return linear(x, w, x.dtype()); }
 
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets) {
   if (w.observe) w.observe(x, offsets);
+  if (w.latent.value()) return grouped_matmul(x, decoded(w, x.dtype()), offsets);
   if (w.is_quantized()) return grouped_quantized_matmul(x, w.codes, w.scales, w.biases, offsets, w.format);
   return grouped_matmul(x, as(w.dense, x.dtype()), offsets);
 }

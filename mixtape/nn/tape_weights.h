@@ -18,6 +18,9 @@ enum class Trainable {
   everything,    // every dense tensor, and every scale and bias
 };
 
+// Of the leaf of a matrix's codes that learn.
+inline constexpr const char* kLatentSuffix = ".latent";
+
 struct NamedVar {
   std::string name;  // "...up_proj.scales"
   Var var;
@@ -31,6 +34,7 @@ using InputObserver = std::function<void(const std::string& path, const Var& x, 
 struct Matrix {
   Var dense;
   Buffer codes;
+  Var latent;  // codes that learn, instead of those; else null
   Var scales, biases;
   AffineParams format;
   std::function<void(const Var& x, const Buffer& offsets)> observe = {};  // null: nobody wants to know

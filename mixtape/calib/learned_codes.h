@@ -1,0 +1,16 @@
+// Codes that are trained together with scales and biases: real numbers that are rounded on the way forward, the
+// gradient passed straight through (ops/latent_codes/latent_codes.h).
+#pragma once
+
+#include "mixtape/calib/student.h"
+
+namespace mixtape {
+
+// Gives each quantized matrix but the embedding, which is looked up too, latent codes: where the source's weight lies
+// between the codes, (w - bias) / scale, moved into the cell of the code that was fitted, so that nothing changes.
+void add_latent_codes(Student& student, const Teacher& teacher, const QuantizationPlan& plan);
+
+// Rounds latent codes to codes and lets them go.
+void pack_latent_codes(Student& student, const Device& device);
+
+}  // namespace mixtape

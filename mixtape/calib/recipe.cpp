@@ -1,0 +1,49 @@
+#include "mixtape/calib/recipe.h"
+
+#include <algorithm>
+
+#include "mixtape/calib/gptq.h"
+#include "mixtape/calib/least_squares.h"
+#include "mixtape/calib/plain_rounding.h"
+#include "mixtape/io/tensor_list.h"
+
+namespace mixtape {
+namespace {
+
+// Weights that a token is multiplied with. An embedding is looked up, but for a tied one, which is the head too.
+double weights_per_token(const ModelConfig& config) {
+  double used_experts = 0.0;  // share of the stacked ones
+  for (const LayerSpec& layer : config.layers) {
+    if (const auto* sparse = std::get_if<SparseMlpSpec>(&layer.mlp))
+      used_experts = static_cast<double>(sparse->experts_per_token) / static_cast<double>(sparse->experts);
+  }
+  double weights = 0.0;
+  for (const ModelTensor& t : tensor_list(config)) {
+    if (t.kind == TensorKind::vector || (t.kind == TensorKind::embedding && !config.tie_word_embeddings))
+      continue;
+    weights += static_cast<double>(t.shape.numel()) * (t.shape.rank() == 3 ? used_experts : 1.0);
+  }
+  return weights;
+}
+
+}  // namespace
+
+std::vector<Method> fits(InitialFit fit, Rounding rounding) {
+  std::vector<Method> methods = {plain_rounding({rounding})};
+  if (fit != InitialFit::rounding) methods.push_back(least_squares());
+  if (fit == InitialFit::gptq) methods.push_back(gptq());
+  return methods;
+}
+
+Training training_of(Effort effort, const ModelConfig& config, std::int64_t length, const Device& device) {
+  if (effort == Effort::fast) return {};
+  const bool is_cpu = device.caps().has_host_memory;
+  const double operations = is_cpu ? 1e14 : 2e16;
+  // Small batches where steps are dear; a GPU wants long products.
+  const std::int64_t batch = is_cpu ? 4 : 16;
+  const double step = 8.0 * weights_per_token(config) * static_cast<double>(batch * length);
+  const auto steps = static_cast<std::int64_t>(std::clamp(operations / step, 20.0, 200.0));
+  return {batch, effort == Effort::best ? 4 * steps : steps};
+}
+
+}  // namespace mixtape

@@ -1,0 +1,34 @@
+// How much work a calibration may cost: which methods, and how long they train.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mixtape/calib/dwq.h"
+#include "mixtape/ops/quantize/affine.h"
+
+namespace mixtape {
+
+// The fit of every matrix before anything trains. Each one goes on from the one before it; calibrate keeps the best.
+enum class InitialFit {
+  rounding,       // MLX's rule alone
+  least_squares,  // and least squares, channels weighted by importance
+  gptq,           // and codes chosen with error feedback
+};
+std::vector<Method> fits(InitialFit fit, Rounding rounding = Rounding::gpu);
+
+enum class Effort {
+  fast,  // all fits, no training
+  good,  // and DWQ
+  best,  // and learned codes; four times the steps
+};
+
+struct Training {
+  std::int64_t batch_size = 0, steps = 0;
+};
+
+// Of `good` and `best` on rows of `length` tokens. A step costs 8 operations for each weight that a token passes, and
+// good spends about 1e14 on a CPU (eight minutes on two cores) and 2e16 on a GPU, in 20 to 200 steps.
+Training training_of(Effort effort, const ModelConfig& config, std::int64_t length, const Device& device);
+
+}  // namespace mixtape

@@ -1,0 +1,43 @@
+#include "mixtape/calib/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include "mixtape/io/model_source.h"
+
+namespace mixtape {
+namespace {
+
+TEST(Recipe, FitsGoOnFromOneAnother) {
+  const auto names = [](InitialFit fit) {
+    std::vector<std::string> all;
+    for (const Method& m : fits(fit)) all.push_back(m.name);
+    return all;
+  };
+  EXPECT_EQ(names(InitialFit::rounding), (std::vector<std::string>{"plain rounding"}));
+  EXPECT_EQ(names(InitialFit::gptq),
+            (std::vector<std::string>{"plain rounding", "least squares, weighted", "gptq"}));
+}
+
+// SmolLM2's shape: 135 million weights, tied, 1.08e9 operations a token, 2048 tokens a step of 4 rows.
+TEST(Recipe, StepsFollowTheModelsSize) {
+  ModelConfig config = open_model("tests/data/parity/llama_tied_bias_rope3")->config();
+  const Device cpu = Device::cpu();
+  EXPECT_EQ(training_of(Effort::good, config, 512, cpu).steps, 200);  // a small one: the most
+  EXPECT_EQ(training_of(Effort::best, config, 512, cpu).steps, 800);
+  EXPECT_EQ(training_of(Effort::fast, config, 512, cpu).steps, 0);
+  config.vocab_size = 134000000 / config.hidden_size;
+  const Training good = training_of(Effort::good, config, 512, cpu);
+  EXPECT_EQ(good.batch_size, 4);
+  EXPECT_NEAR(static_cast<double>(good.steps), 1e14 / (8 * 134.5e6 * 2048), 1.0);
+  config.vocab_size = 8000000000 / config.hidden_size;
+  EXPECT_EQ(training_of(Effort::good, config, 512, cpu).steps, 20);  // a large one: the least
+}
+
+TEST(Recipe, RateFollowsTheStart) {
+  EXPECT_DOUBLE_EQ(rate_for_start(0.25), 2.0 * rate_for_start(0.0625));
+  EXPECT_DOUBLE_EQ(rate_for_start(0.0), 1e-4);
+  EXPECT_DOUBLE_EQ(rate_for_start(1e9), 0.02);
+}
+
+}  // namespace
+}  // namespace mixtape
