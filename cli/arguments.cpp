@@ -99,7 +99,8 @@ std::vector<std::string> checked_arguments(const CLI::App& app, int argc, char**
   std::vector<std::string> names;
   for (const CLI::App* command : commands_of(app)) {
     names.push_back(command->get_name());
-    if (names.back() != words[0]) continue;
+    names.insert(names.end(), command->get_aliases().begin(), command->get_aliases().end());
+    if (!command->check_name(words[0])) continue;
     check_words(*command, Words(words).subspan(1));
     return words;
   }

@@ -66,7 +66,7 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("-V,--version", std::string(version()),
                        "The version, its commit, compiler and backends");
   int status = Status::ok;
-  add_dwq(app, status);
+  add_calibrate(app, status);
   add_quantize(app, status);
   add_eval(app, status);
   add_generate(app, status);

@@ -30,12 +30,12 @@ expect 1 "output directory exists" quantize --model $model --out "$work/exists"
 expect 1 "cannot open" quantize --model "$work/absent.gguf" --out "$work/new"
 expect 2 "" quantize --model $model --out "$work/new" --bits 7
 expect 2 "" quantize --model $model --out "$work/new" --group-size 0
-expect 2 "expected at least" dwq --model $model --out "$work/new" --group-size 32 --text "$work/short.txt"
-expect 2 "expected at least" dwq --model $model --out "$work/new" --group-size 32 --text "$work/empty.txt"
-expect 1 "latin.txt" dwq --model $model --out "$work/new" --group-size 32 --text "$work/latin.txt"
-expect 2 "expected one of --text" dwq --model $model --out "$work/new" --group-size 32
+expect 2 "expected at least" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/short.txt"
+expect 2 "expected at least" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/empty.txt"
+expect 1 "latin.txt" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/latin.txt"
+expect 2 "expected one of --text" calibrate --model $model --out "$work/new" --group-size 32
 expect 2 "" nonsense
-expect 0 "bits per weight" dwq --model $model --out "$work/new" --group-size 32 --data self --dry-run
+expect 0 "bits per weight" calibrate --model $model --out "$work/new" --group-size 32 --data self --dry-run
 expect 0 "31 modules" quantize --model $model --out "$work/rounded" --group-size 32
 expect 0 "perplexity" eval --model "$work/rounded" --teacher $model --text "$work/short.txt" --length 32
 expect 0 "Once" generate --model "$work/rounded" --prompt "Once" --count 4
@@ -59,7 +59,7 @@ set -m # else background jobs ignore Ctrl-C
 interrupt() {
   local status=$1 text=$2 log=$work/interrupt.log process found
   shift 2
-  "$mixtape" dwq --model $model --out "$work/stopped" --group-size 32 --text "$work/story.txt" --length 64 \
+  "$mixtape" calibrate --model $model --out "$work/stopped" --group-size 32 --text "$work/story.txt" --length 64 \
     --batch 2 --validation-rows 2 --report-rows 2 --steps 100000 --validate-every 1 "$@" >"$log" 2>&1 </dev/null &
   process=$!
   for _ in $(seq 300); do
@@ -89,7 +89,7 @@ expect 0 "wrote" $train --chats "$work/story.jsonl"
 rm -r "$work/half"
 echo '{"messages": [{"role": "user", "content": "Hi"}]}' >"$work/chat.jsonl"
 expect 2 "no chat template" $train --chats "$work/chat.jsonl"
-plain="dwq --model $model --out $work/few --group-size 32 --text $work/story.txt --length 32 --batch 2 --report-rows 2"
+plain="calibrate --model $model --out $work/few --group-size 32 --text $work/story.txt --length 32 --batch 2 --report-rows 2"
 expect 2 "--validation-rows is 9223372036854775807" $plain --validation-rows 9223372036854775807
 dwq="$plain --validation-rows 2 --steps 3"
 expect 2 "--lr is 1e30" $dwq --lr 1e30

@@ -32,7 +32,7 @@ expect() {
 # chat NAME ARGUMENTS...: the template made "<s>Once upon a time" of the prompt "Once"; anything else is continued otherwise.
 chat() { expect ", there" generate --model "$work/$1" --chat --prompt Once --count 2 --temperature 0 "${@:2}"; }
 dwq() {
-  expect "$2" dwq --model "$work/$1" --out "$work/out-$RANDOM$RANDOM" --group-size 32 --steps 1 --batch 1 \
+  expect "$2" calibrate --model "$work/$1" --out "$work/out-$RANDOM$RANDOM" --group-size 32 --steps 1 --batch 1 \
     --validation-rows 2 --report-rows 2 "${@:3}"
 }
 chats() {  # COUNT CONTENT [MORE]
@@ -71,7 +71,7 @@ dwq tools "12 of 12 chats, after 65 tokens" --length 64 --chats "$work/tools.jso
 model refusing
 echo "$named, \"chat_template\": \"{% if 'time 7' in messages[0].content %}{{ raise_exception('never 7') }}{% endif %}\"}" \
   >"$work/refusing/tokenizer_config.json"
-output=$("$mixtape" dwq --model "$work/refusing" --out "$work/none" --group-size 32 --chats "$work/chats.jsonl" 2>&1)
+output=$("$mixtape" calibrate --model "$work/refusing" --out "$work/none" --group-size 32 --chats "$work/chats.jsonl" 2>&1)
 [[ $output == *"chats.jsonl, line 8: chat template, line 1: never 7"* ]] || { echo "refused chat: $output"; failed=1; }
 
 # The text ends at an id that only generation_config.json, or only the tokenizer, names.

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 echo words >"$work/text"
 quantize="quantize --model $model --out $work/new --group-size 32"
-dwq="dwq --model $model --out $work/new --group-size 32 --text $work/text"
+dwq="calibrate --model $model --out $work/new --group-size 32 --text $work/text"
 generate="generate --model $model --prompt Once"
 
 # refused TEXT ARGUMENTS...: status 2, one line.
@@ -13,13 +13,14 @@ refused() { expect_line 2 "$@"; }
 refused "no command was given"
 refused "unknown command 'quantise', did you mean quantize?" quantise
 refused "unknown command 'foo', \`mixtape help\` lists them" foo
-refused "dwq: unknown option '--step', did you mean --steps?" dwq --step 4
+refused "calibrate: unknown option '--step', did you mean --steps?" calibrate --step 4
 refused "eval: unknown option '--lenght', did you mean --length?" eval --lenght 4
 refused "eval: unknown option '--lr', \`mixtape help eval\` lists them" eval --lr 4
 refused "unknown op 'sofmax', did you mean softmax?" gradcheck --op sofmax
 refused "unknown option '-x'" -x
 refused "info: 'b' belongs to no option" info a b
-refused "dwq: --text has no value, found --bits behind it" dwq --text --bits 3
+refused "calibrate: unknown option '--step', did you mean --steps?" dwq --step 4
+refused "calibrate: --text has no value, found --bits behind it" calibrate --text --bits 3
 refused "eval: -m has no value" eval -m
 refused "quantize: --out has no value" quantize --model "$model" --out=
 refused "info: --model is required" info
@@ -49,6 +50,9 @@ while IFS='|' read -r text arguments; do refused "$text" $arguments; done <<END
 --clip is nan, expected a number|$dwq --clip nan
 --clip is -1, expected a number|$dwq --clip -1
 --validate-every is -1, expected a whole number|$dwq --validate-every -1
+--recipe is worst, expected fast, good or best|$dwq --recipe worst
+--fit is rtn, expected mlx, least-squares or gptq|$dwq --fit rtn
+--train is all, expected nothing, scales or codes|$dwq --train all
 --steps is 0, expected a whole number, 1 or more|train --config c --tokenizer t --out $work/new --steps 0
 --lr is nan, expected a number|train --config c --tokenizer t --out $work/new --lr nan
 --batch is 0, expected a whole number, 1 or more|train --config c --tokenizer t --out $work/new --batch 0

@@ -53,7 +53,7 @@ rm -r "$work/hub"
 
 # Lines of JSON aren't text; rows longer than the model's context are worth a word.
 sed 's/.*/{"text": "&"}/' "$work/story" >"$work/story.jsonl"
-dwq="dwq --model $model --group-size 32 --out $work/new"
+dwq="calibrate --model $model --group-size 32 --out $work/new"
 expect_line 2 "name it with --chats" $dwq --text "$work/story.jsonl" $few
 expect_line 2 "name it with --chats" eval --model "$model" --text "$work/story.jsonl"
 expect 0 "warning: --length is 600, the model was made for 512 positions" eval --model "$model" --text "$work/story" --max-seq-length 600

@@ -7,7 +7,7 @@ set -m # else background jobs ignore Ctrl-C
 story 60 >"$work/story"
 text="--text $work/story"
 quantize="quantize --model $model --group-size 32"
-dwq="dwq --model $model --group-size 32 $text --steps 1 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
+dwq="calibrate --model $model --group-size 32 $text --steps 1 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
 train="train --config $model/config.json --tokenizer $model $text --steps 1 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
 eval="eval --model $model $text --length 32 --max-tokens 64"
 : >"$work/plain"
@@ -121,7 +121,7 @@ rm "$work/log"
 # shellcheck disable=SC2086
 {
   story 400 >"$work/long"
-  long="dwq --model $model --group-size 32 --text $work/long --steps 100000 --batch 2 --length 64 --validation-rows 2 --report-rows 2"
+  long="calibrate --model $model --group-size 32 --text $work/long --steps 100000 --batch 2 --length 64 --validation-rows 2 --report-rows 2"
   "$mixtape" $long --out "$work/one" >"$work/log" 2>&1 &
   process=$!
   wait_for "validation loss" "$work/log"

@@ -7,7 +7,7 @@ set -m # background jobs don't ignore Ctrl-C
 story 400 >"$work/story"
 text="--text $work/story --batch 2 --length 64 --validation-rows 2"
 few="$text --report-rows 2"
-dwq="dwq --model $model --group-size 32 --out $work/new"
+dwq="calibrate --model $model --group-size 32 --out $work/new"
 train="train --config $model/config.json --tokenizer $model --out $work/new"
 log=$work/log
 

@@ -3,7 +3,7 @@
 # usage: tests/program/terminal.sh SOURCE_DIR MIXTAPE
 source "$(dirname "$0")/lib.sh"
 story 100 >"$work/story"
-run="dwq --model $model --group-size 32 --text $work/story --steps 12 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
+run="calibrate --model $model --group-size 32 --text $work/story --steps 12 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
 
 # on_terminal COLUMNS: runs it on a terminal of that width; what that shows is in $work/shown.
 on_terminal() {

@@ -1,5 +1,5 @@
-// mixtape dwq: distils a model into the scales and biases of its quantized copy.
-#include "mixtape/calib/dwq.h"
+// mixtape calibrate: the quantized copy of a model that is nearest to it.
+#include "mixtape/calib/calibrate.h"
 
 #include <fmt/core.h>
 
@@ -18,9 +18,9 @@
 #include "cli/text_options.h"
 #include "cli/training_hooks.h"
 #include "cli/version.h"
-#include "mixtape/calib/calibrate.h"
+#include "mixtape/calib/dwq.h"
 #include "mixtape/calib/memory.h"
-#include "mixtape/calib/plain_rounding.h"
+#include "mixtape/calib/recipe.h"
 #include "mixtape/calib/reference_recipe.h"
 
 namespace mixtape::cli {
@@ -34,18 +34,54 @@ struct ProgramOptions {
   TextOptions text;
   QuantizeOptions quantize;
   DwqOptions dwq;
+  std::string recipe = "good";
+  std::string fit = "gptq";
+  std::string trained;  // nothing, scales or codes; empty: as the recipe says
   std::string target_dir;
   std::string json_file;
   bool reference_compat = false;
-  bool one_pass = false;  // as many steps as one pass over the rows takes
+  bool one_pass = false;                            // as many steps as one pass over the rows takes
+  bool chooses_batch = true, chooses_steps = true;  // by the recipe
   bool stream_teacher = false;
   bool dry_run = false;
   bool write_on_interrupt = false;
+
+  Effort effort() const {
+    return recipe == "fast" ? Effort::fast : recipe == "best" ? Effort::best : Effort::good;
+  }
+  InitialFit initial_fit() const {
+    return fit == "mlx"             ? InitialFit::rounding
+           : fit == "least-squares" ? InitialFit::least_squares
+                                    : InitialFit::gptq;
+  }
+  bool trains() const { return trained != "nothing"; }
+
+  // What the recipe decides and the command line does not name.
+  void settle(const ModelConfig& config, const Device& device) {
+    if (trained.empty())
+      trained = effort() == Effort::fast ? "nothing" : effort() == Effort::good ? "scales" : "codes";
+    const Training training =
+        training_of(effort() == Effort::fast ? Effort::good : effort(), config, text.length, device);
+    if (chooses_batch) dwq.train.batch_size = training.batch_size;
+    if (chooses_steps) dwq.train.steps = training.steps;
+  }
+
+  // Fits, then training, as far as asked for.
+  std::vector<Method> methods() const {
+    std::vector<Method> all = fits(initial_fit(), quantize.rounding());
+    if (trains()) all.push_back(mixtape::dwq(dwq));
+    if (trained == "codes") {
+      DwqOptions with_codes = dwq;
+      with_codes.trains_codes = true;
+      all.push_back(mixtape::dwq(with_codes));
+    }
+    return all;
+  }
 };
 
-class DwqRun {
+class CalibrateRun {
  public:
-  explicit DwqRun(const ProgramOptions& options)
+  explicit CalibrateRun(const ProgramOptions& options)
       : o_(options),
         output_(o_.quantize.out, o_.model.path),
         report_file_(o_.json_file, o_.quantize.out),
@@ -54,7 +90,9 @@ class DwqRun {
         tape_(device_),
         compute_(options.model.compute_dtype(opened_.config)),
         plan_(options.quantize.plan(opened_)),
-        storage_(model_dtype(*opened_.source)) {}
+        storage_(model_dtype(*opened_.source)) {
+    o_.settle(opened_.config, device_);
+  }
 
   int run() {
     show_plan();
@@ -87,7 +125,9 @@ class DwqRun {
       check_split(o_.text.self_rows + rows_to_train_on(sources_), o_.text.validation_rows,
                   o_.text.report_rows);
     }
-    dwq(o_.dwq).check(*opened_.source, data_);
+    for (const Method& m : o_.methods()) {
+      if (m.check) m.check(*opened_.source, data_);
+    }
   }
 
   void calibrate_student(const RunHooks& hooks) {
@@ -96,8 +136,7 @@ class DwqRun {
       sources_.push_back(o_.text.sampled_source(opened_, teacher.model(), tape_, sources_, hooks));
       split();
     }
-    CalibrationOptions options{.methods = {plain_rounding({o_.quantize.rounding()}), dwq(o_.dwq)}};
-    options.gate = !o_.reference_compat;
+    CalibrationOptions options{.methods = o_.methods(), .gate = !o_.reference_compat};
     options.evaluation_batch = o_.dwq.train.batch_size;
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
   }
@@ -112,7 +151,7 @@ class DwqRun {
     const auto found = static_cast<std::int64_t>(data_.train.size());
     if (o_.one_pass) train.steps = std::max<std::int64_t>(1, found / train.batch_size);
     print_parts(data_);
-    print_epochs(train, found);
+    if (o_.trains()) print_epochs(train, found);
   }
 
   void show_plan() {
@@ -142,14 +181,18 @@ class DwqRun {
   bool improved() const {
     const CalibrationReport& r = calibration_.report;
     if (is_initial_fit()) return false;
-    if (r.result) return r.result->kl->mean < r.initial.kl->mean;
-    return training().best_step > 0;
+    return !r.result || r.result->kl->mean < r.initial.kl->mean;
   }
-  bool is_initial_fit() const { return o_.dwq.train.keep_best && training().best_step == 0; }
+  // Whether nothing that came after plain rounding was kept.
+  bool is_initial_fit() const {
+    const std::vector<StageReport>& stages = calibration_.report.stages;
+    return std::none_of(stages.begin() + 1, stages.end(), [](const StageReport& s) { return s.kept; });
+  }
 
   void print_outcome() {
     const CalibrationReport& r = calibration_.report;
     print_experts();
+    print_stages();
     print_table();
     if (r.stopped_early) {
       fmt::print("interrupted after {} steps; wrote the best state so far, of step {}, to {}\n",
@@ -175,6 +218,16 @@ class DwqRun {
         "try          mixtape generate -m {0} -p 'Once upon a time'\n"
         "             mlx_lm.generate --model {0} --prompt 'Once upon a time'\n",
         o_.quantize.out);
+  }
+
+  // What each stage came to on the validation rows.
+  void print_stages() const {
+    fmt::print("\n{:<26}{:>10}{:>12}\n", "stage (validation rows)", "seconds", "KL mean");
+    for (const StageReport& s : calibration_.report.stages) {
+      fmt::print("{:<26}{:>10.1f}{:>12}{}\n", s.method, s.seconds,
+                 s.kl ? fmt::format("{:.5f}", s.kl->mean) : "", s.kept ? "" : "   not kept");
+      for (const std::string& note : s.notes) fmt::print("  {}\n", note);
+    }
   }
 
   void print_table() {
@@ -255,8 +308,10 @@ class DwqRun {
                            {"best_step", t.best_step},
                            {"interrupted", r.stopped_early},
                            {"diverged", t.diverged},
-                           {"learning_rate", o_.dwq.train.learning_rate},
+                           {"learning_rate", t.learning_rate},
                            {"seed", o_.text.seed},
+                           {"recipe", o_.recipe},
+                           {"stages", stages()},
                            {"validation", curve},
                            {"losses", t.losses},
                            {"train_tokens", count_positions(data_.train)},
@@ -273,6 +328,17 @@ class DwqRun {
       json["kl_cut_error"] = cut.error;
     }
     return json;
+  }
+
+  nlohmann::json stages() const {
+    nlohmann::json all = nlohmann::json::array();
+    for (const StageReport& s : calibration_.report.stages) {
+      nlohmann::json stage = {
+          {"method", s.method}, {"seconds", s.seconds}, {"kept", s.kept}, {"notes", s.notes}};
+      if (s.kl) stage["kl"] = s.kl->mean;
+      all.push_back(stage);
+    }
+    return all;
   }
 
   static void add_figures(nlohmann::json& json, const std::string& name, const Evaluation& e) {
@@ -298,13 +364,27 @@ class DwqRun {
   Calibration calibration_;
 };
 
+void add_recipe_options(CLI::App& command, ProgramOptions& o) {
+  OptionGroup group(command, "Recipe");
+  group.choice(
+      "--recipe", o.recipe, {"fast", "good", "best"},
+      "fast: fits alone, seconds to minutes; good: and trains scales, about 8 minutes on two cores; best: "
+      "four times as long, learned codes too");
+  group.choice(
+      "--fit", o.fit, {"mlx", "least-squares", "gptq"},
+      "The fit before training: plain rounding alone; then least squares weighted by the inputs; then GPTQ");
+  group.choice("--train", o.trained, {"nothing", "scales", "codes"},
+               "What learns after the fit, instead of the recipe's");
+}
+
 void add_training_options(CLI::App& command, ProgramOptions& o) {
   TrainOptions& train = o.dwq.train;
   OptionGroup group(command, "Training");
-  group.whole("--steps", train.steps, {.least = 1}, "Optimizer steps");
-  group.whole("--batch,--batch-size", train.batch_size, {.least = 1}, "Rows per step");
+  group.whole("--steps", train.steps, {.least = 1}, "Optimizer steps; if not given, the recipe's");
+  group.whole("--batch,--batch-size", train.batch_size, {.least = 1},
+              "Rows per step; if not given, 4 on a CPU and 16 on a GPU");
   group.number("--lr,--learning-rate", train.learning_rate, kRates,
-               "Step size, in units of each tensor's mean |scale|");
+               "Step size, in units of each tensor's mean |scale|; if not given it follows the start's KL");
   group.number("--temperature,--temp", o.dwq.loss.temperature, {.least = 0.001, .most = 1000},
                "Temperature of the distillation loss");
   group.whole("--top-k", o.dwq.loss.top_k, {.least = 0},
@@ -350,6 +430,9 @@ void use_reference_recipe(const CLI::App& command, ProgramOptions& o) {
   o.one_pass = command.count("--steps") == 0;
   require(o.text.shares.empty() && o.text.report_files.empty(),
           "--reference-compat splits rows as that program does: expected no --share or --report-text");
+  o.fit = "mlx";
+  o.trained = "scales";
+  o.chooses_batch = o.chooses_steps = o.dwq.rate_from_start = false;
   o.dwq.reference_order = true;
   o.text.ends_texts = true;
   if (command.count("--validation-rows") == 0) o.text.validation_rows = 32;
@@ -358,28 +441,33 @@ void use_reference_recipe(const CLI::App& command, ProgramOptions& o) {
 
 }  // namespace
 
-void add_dwq(CLI::App& app, int& status) {
-  CLI::App* command =
-      app.add_subcommand("dwq", "Calibrates a quantized copy: distils the model into its scales and biases.");
+void add_calibrate(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Makes the quantized copy of a model that is nearest to it; also called dwq.");
+  command->alias("dwq");
   auto o = std::make_shared<ProgramOptions>();
   o->model.add(*command);
   o->quantize.add(*command);
   o->text.add(*command);
   o->text.add_sampling(*command);
+  add_recipe_options(*command, *o);
   add_training_options(*command, *o);
   add_memory_options(*command, *o);
   command->footer(
       "Examples:\n"
-      "  mixtape dwq -m Qwen3-0.6B -o Qwen3-0.6B-3bit --bits 3 --text my_text.txt\n"
-      "  mixtape dwq -m Qwen3-0.6B -o Qwen3-0.6B-4bit --chats chats.jsonl --json r.json\n"
-      "  mixtape dwq -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
+      "  mixtape calibrate -m Qwen3-0.6B -o Qwen3-0.6B-3bit --bits 3 --text my_text.txt\n"
+      "  mixtape calibrate -m Qwen3-0.6B -o out --recipe best --chats chats.jsonl\n"
+      "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
   command->callback([o, command, &status] {
     check_targets(*o);
     o->dwq.loss.rest_bucket = o->dwq.loss.top_k > 0 && !o->reference_compat;
+    o->chooses_batch = command->count("--batch") == 0;
+    o->chooses_steps = command->count("--steps") == 0;
+    o->dwq.rate_from_start = command->count("--lr") == 0;
     if (o->reference_compat) use_reference_recipe(*command, *o);
     o->dwq.target_dir = o->target_dir;
     o->dwq.seed = o->text.seed;
-    status = DwqRun(*o).run();
+    status = CalibrateRun(*o).run();
   });
 }
 
