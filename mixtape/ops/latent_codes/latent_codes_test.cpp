@@ -177,7 +177,7 @@ constexpr Point kPoints[] = {
     {3.5f, 3, true},           {0x1.c00002p1f, 3, false}, {4.0f, 3, false},
     {1e30f, 3, false},         {HUGE_VALF, 3, false},     {NAN, 0, false}};
 
-TEST(LatentCodes, HalvesEndsAndNan) {
+TEST(LatentCodes, H16_HalvesEndsAndNan) {
   std::vector<float> u(32, 0.0f), w(32, 1.0f), du(32, 2.0f);
   for (std::size_t i = 0; i < std::size(kPoints); ++i) {
     u[i] = kPoints[i].u;
@@ -200,7 +200,7 @@ TEST(LatentCodes, HalvesEndsAndNan) {
   }
 }
 
-TEST(LatentCodes, PackingRefusesTheFirstNan) {
+TEST(LatentCodes, H16_PackingRefusesTheFirstNan) {
   const AffineParams p{4, 64};
   for (const Device& device : testing::test_devices()) {
     HostTensor u = random_latent({700, 128}, 5, p);
