@@ -122,8 +122,7 @@ class CalibrateRun {
     if (!is_sampled) {
       split();
     } else {
-      check_split(o_.text.self_rows + rows_to_train_on(sources_), o_.text.validation_rows,
-                  o_.text.report_rows);
+      o_.text.check_split(sources_);
     }
     for (const Method& m : o_.methods()) {
       if (m.check) m.check(*opened_.source, data_);

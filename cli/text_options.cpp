@@ -197,9 +197,22 @@ RowSource TextOptions::sampled_source(const OpenedModel& opened, const CausalLm&
   return {kSelf, mixtape::self_rows(model, tape, b, self_rows, length, kBatch, seed, hooks)};
 }
 
-CalibrationData TextOptions::split(std::vector<RowSource> sources) const {
+SourceSplit TextOptions::shared_split(std::vector<RowSource> sources) const {
   for (const std::string& share : shares) set_share(share, sources);
-  SourceSplit split = split_sources(std::move(sources), {train_rows, validation_rows, report_rows, seed});
+  return split_sources(std::move(sources), {train_rows, validation_rows, report_rows, seed});
+}
+
+void TextOptions::check_split(std::vector<RowSource> files) const {
+  if (is_sampled()) {
+    RowSource self{kSelf, {}};
+    for (std::int64_t row = 0; row < self_rows; ++row) self.rows.push_back({static_cast<std::uint32_t>(row)});
+    files.push_back(std::move(self));
+  }
+  shared_split(std::move(files));
+}
+
+CalibrationData TextOptions::split(std::vector<RowSource> sources) const {
+  SourceSplit split = shared_split(std::move(sources));
   print_sources(split.sources);
   return std::move(split.data);
 }
@@ -211,13 +224,6 @@ std::string TextOptions::describe() const {
   }
   if (!data.empty()) names += names.empty() ? "sampled from the model" : ", sampled from the model";
   return names;
-}
-
-std::int64_t rows_to_train_on(const std::vector<RowSource>& sources) {
-  std::int64_t rows = 0;
-  for (const RowSource& source : sources)
-    rows += source.report_only ? 0 : static_cast<std::int64_t>(source.rows.size());
-  return rows;
 }
 
 std::vector<TokenRow> rows_of(std::vector<RowSource> sources) {

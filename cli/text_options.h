@@ -48,6 +48,8 @@ struct TextOptions {
   // Rows sampled from the model; those of `files` may begin some.
   RowSource sampled_source(const OpenedModel& opened, const CausalLm& model, Tape& tape,
                            const std::vector<RowSource>& files, const RunHooks& hooks) const;
+  // Throws what split would throw, as if the rows to be sampled were there.
+  void check_split(std::vector<RowSource> files) const;
   // By --share and the numbers of rows; prints what became of each source.
   CalibrationData split(std::vector<RowSource> sources) const;
   std::string describe() const;
@@ -56,10 +58,10 @@ struct TextOptions {
   std::vector<RowSource> chat_sources(const std::vector<std::string>& files, const Tokenizer& tokenizer,
                                       const nlohmann::json& config) const;
   ChatOptions chat_options() const;
+  SourceSplit shared_split(std::vector<RowSource> sources) const;
 };
 
-// How many rows there are beside those for the report alone, and all rows in a list.
-std::int64_t rows_to_train_on(const std::vector<RowSource>& sources);
+// All rows in one list.
 std::vector<TokenRow> rows_of(std::vector<RowSource> sources);
 
 // YYYY-MM-DD; throws invalid_argument for anything else.

@@ -135,10 +135,12 @@ class TrainRun {
 
   void tell(const TrainReport& report, const Evaluation& result) {
     const double unigram = unigram_perplexity(data_.train, data_.report, config_.vocab_size);
-    fmt::print("held-out perplexity {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
-               result.perplexity, unigram, result.perplexity / unigram);
+    fmt::print(
+        "held-out perplexity {:.3f} +- {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
+        result.perplexity, result.perplexity_error, unigram, result.perplexity / unigram);
     print_group_perplexities(data_.report_groups, result);
     report_file_.write({{"ppl", result.perplexity},
+                        {"ppl_error", result.perplexity_error},
                         {"ppl_unigram", unigram},
                         {"steps", report.steps_done},
                         {"seed", o_.text.seed},

@@ -39,6 +39,13 @@ rm "$work/json"
 # Shares: three rows of one for each of the other, by file name or whole name.
 calibrated "" $dwq --text "$work/story.txt" --text "$work/birds.txt" --share story.txt=3 --share "$work/birds.txt=1" --rows 40
 [ "$(numbers "$work/story.txt")" = "30 3 3" ] && [ "$(numbers "$work/birds.txt")" = "10 1 1" ] || complain "shares: $output"
+calibrated "" $dwq --text "$work/story.txt" --data self --self-rows 20 --share self=1
+[ "$(numbers "$work/story.txt")" = "$(numbers self)" ] || complain "equal shares: $output"
+# Before anything is sampled.
+expect_line 2 "found 8 different rows of text, expected at least 9" $dwq --data self --self-rows 8
+[[ $output != *sampling* ]] || complain "too few rows are found after sampling: $output"
+expect_line 2 "--share names other.txt, expected one of $work/story.txt, self" $dwq --text "$work/story.txt" --data self --share other.txt=1
+[[ $output != *sampling* ]] || complain "a wrong --share is found after sampling: $output"
 expect_line 2 "--share is story.txt, expected NAME=NUMBER" $dwq --text "$work/story.txt" --share story.txt
 expect_line 2 "--share is story.txt=0, expected NAME=NUMBER with a number above 0" $dwq --text "$work/story.txt" --share story.txt=0
 expect_line 2 "--share names tory.txt, expected one of $work/story.txt" $dwq --text "$work/story.txt" --share tory.txt=1
