@@ -221,10 +221,10 @@ class CalibrateRun {
 
   // What each stage came to on the validation rows.
   void print_stages() const {
-    fmt::print("\n{:<26}{:>10}{:>12}\n", "stage (validation rows)", "seconds", "KL mean");
+    fmt::print("\n{:<26}{:>10}{:>21}\n", "stage (validation rows)", "seconds", "KL mean");
     for (const StageReport& s : calibration_.report.stages) {
-      fmt::print("{:<26}{:>10.1f}{:>12}{}\n", s.method, s.seconds,
-                 s.kl ? fmt::format("{:.5f}", s.kl->mean) : "", s.kept ? "" : "   not kept");
+      fmt::print("{:<26}{:>10.1f}{:>21}{}\n", s.method, s.seconds,
+                 s.kl ? with_error(s.kl->mean, s.kl->mean_error, 5) : "", s.kept ? "" : "   not kept");
       for (const std::string& note : s.notes) fmt::print("  {}\n", note);
     }
   }
@@ -334,7 +334,10 @@ class CalibrateRun {
     for (const StageReport& s : calibration_.report.stages) {
       nlohmann::json stage = {
           {"method", s.method}, {"seconds", s.seconds}, {"kept", s.kept}, {"notes", s.notes}};
-      if (s.kl) stage["kl"] = s.kl->mean;
+      if (s.kl) {
+        stage["kl"] = s.kl->mean;
+        stage["kl_error"] = s.kl->mean_error;
+      }
       all.push_back(stage);
     }
     return all;
