@@ -35,9 +35,9 @@ HostTensor random_importance(const Shape& shape, std::uint64_t seed) {
 FittedWeight fit_weight(const Buffer& w, const Buffer& importance, AffineParams p, DType scale_dtype) {
   const Device& device = w.device();
   CommandEncoder encoder(device);
-  const FittedWeight q{device.alloc_uninitialized(DType::u32, packed_shape(w.shape(), p)),
-                       device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p)),
-                       device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p))};
+  FittedWeight q{device.alloc_uninitialized(DType::u32, packed_shape(w.shape(), p)),
+                 device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p)),
+                 device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p))};
   fit_affine_forward(encoder, w, importance, q.codes, q.scales, q.biases, p);
   encoder.commit_and_wait();
   return q;
