@@ -39,13 +39,11 @@ TokenRow prompt_tokens(const GenerateOptions& o, const OpenedModel& opened) {
   if (o.chat) {
     const auto chat_template = ChatTemplate::from_source(*opened.source);
     require(chat_template.has_value(), "--chat: the model has no chat template");
-    nlohmann::ordered_json message;
-    message["role"] = "user";
-    message["content"] = o.prompt;
+    const nlohmann::ordered_json message = {{"role", "user"}, {"content", o.prompt}};
     ChatOptions options;
     options.add_generation_prompt = true;
     options.now = o.date.empty() ? local_time() : parse_date(o.date);
-    const std::string text = chat_template->render(nlohmann::ordered_json::array({message}), options);
+    const std::string text = chat_template->render(nlohmann::ordered_json::array({message}).dump(), options);
     ids = opened.tokenizer.encode(text, false);
   } else {
     ids = opened.tokenizer.encode(o.prompt, true);

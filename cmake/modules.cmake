@@ -14,6 +14,10 @@ target_compile_options(mixtape_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow
                        $<$<BOOL:${MIXTAPE_WERROR}>:-Werror> -ffp-contract=off)
 target_link_libraries(mixtape_flags INTERFACE ${CMAKE_DL_LIBS} OpenMP::OpenMP_CXX ${DNNL_LIBRARY} PkgConfig::HWY PkgConfig::PCRE2
                       PkgConfig::UTF8PROC nlohmann_json::nlohmann_json)
+# For those who handle JSON (io/json_fwd.h): the folders above the ops, and programs.
+add_library(mixtape_json INTERFACE)
+target_compile_definitions(mixtape_json INTERFACE MIXTAPE_JSON)
+set(handles_json "/mixtape/(io|quant|nn|calib)/")
 include(cmake/quick.cmake)
 # Builds under a sanitizer are for finding mistakes: one instruction set, little optimization, short debug lines.
 set(sanitizers "")
@@ -109,6 +113,9 @@ function(mixtape_folder target folder uses)
       set(group ${target})
     endif()
     mixtape_objects(target ${target} ${group} ${target} "${sources}")
+    if("/mixtape/${folder}/" MATCHES "${handles_json}")
+      target_link_libraries(${target} PRIVATE mixtape_json)
+    endif()
     if(NOT folder STREQUAL "backend/sim")
       list(APPEND MIXTAPE_OBJECTS ${target})
     endif()
@@ -192,7 +199,6 @@ macro(mixtape_library)
   target_include_directories(${holder} INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(${holder} INTERFACE cxx_std_20)
-  target_link_libraries(${holder} INTERFACE nlohmann_json::nlohmann_json)
 endmacro()
 
 function(mixtape_program entry out)
@@ -206,6 +212,9 @@ function(mixtape_program entry out)
   endif()
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE mixtape_flags)
+  if(source MATCHES "${handles_json}")
+    target_link_libraries(${name} PRIVATE mixtape_json)
+  endif()
   if(MIXTAPE_TESTS)
     target_link_libraries(${name} PRIVATE Boost::context)  # of the simulator
   endif()

@@ -31,6 +31,16 @@ env -u LD_LIBRARY_PATH "$work/own_op" >/dev/null
 (cd "$prefix/include" && find mixtape -name '*.h' -printf '#include "%p"\n' | sort) >"$work/headers.cpp"
 # shellcheck disable=SC2046
 "$cxx" -fsyntax-only -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags mixtape) "$work/headers.cpp"
+# Who handles no JSON needs no header of another library; who does asks for them.
+# shellcheck disable=SC2046
+"$cxx" -M $(pkg-config --cflags mixtape) "$work/headers.cpp" >"$work/included"
+if grep -E 'nlohmann|fmt/|CLI/|dnnl|hwy/' "$work/included" || grep -E 'Requires' "$pc/mixtape.pc" ||
+  grep -r nlohmann "$prefix" --include='*.cmake' --include='*.pc'; then
+  echo "users would need another library's headers"
+  exit 1
+fi
+# shellcheck disable=SC2046
+"$cxx" -fsyntax-only -DMIXTAPE_JSON $(pkg-config --cflags mixtape) "$work/headers.cpp"
 if find "$prefix/include" -name '*_cpu.h' -o -name '*_gpu.h' -o -name '*_oracle.h' -o -path '*/backend/*/*' | grep .; then
   echo "installed, but not for users"
   exit 1

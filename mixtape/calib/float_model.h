@@ -2,10 +2,10 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 
 #include "mixtape/core/run_hooks.h"
 #include "mixtape/io/atomic_file.h"
+#include "mixtape/io/json_fwd.h"
 #include "mixtape/nn/parameters.h"
 
 namespace mixtape {
@@ -13,7 +13,7 @@ namespace mixtape {
 // Weights rounded to the config's dtype (experts stacked, as MLX names them), config.json, and the tokenizer
 // files of `tokenizer` unchanged; commits `output`. Throws invalid_argument for a value that overflows the dtype,
 // interrupted between tensors.
-void write_float_model(AtomicDirectory& output, const nlohmann::json& config_json,
+void write_float_model(AtomicDirectory& output, const Json& config_json,
                        const std::filesystem::path& tokenizer, const ModelConfig& config,
                        const Parameters& parameters, const RunHooks& hooks = {});
 

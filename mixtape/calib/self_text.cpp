@@ -1,6 +1,7 @@
 #include "mixtape/calib/self_text.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "mixtape/core/random.h"
 
@@ -62,10 +63,9 @@ std::optional<ChatTurns> chat_turns(const ChatTemplate& chat_template, const Tok
   constexpr const char* kWords[] = {"mixtapeuserone", "mixtapeanswer", "mixtapeusertwo"};
   std::string text;
   try {
-    text = chat_template.render(
-        nlohmann::ordered_json::array(
-            {message("user", kWords[0]), message("assistant", kWords[1]), message("user", kWords[2])}),
-        options);
+    const auto messages = nlohmann::ordered_json::array(
+        {message("user", kWords[0]), message("assistant", kWords[1]), message("user", kWords[2])});
+    text = chat_template.render(messages.dump(), options);
   } catch (const Error&) {
     return std::nullopt;
   }

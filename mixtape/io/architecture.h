@@ -2,10 +2,11 @@
 // type.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "mixtape/io/json_fwd.h"
 
 namespace mixtape {
 
@@ -27,9 +28,9 @@ struct Architecture {
   // Reads what is the type's own, config.layers above all. What all types share is read already.
   void (*read)(const ConfigReader& in, ModelConfig& config) = nullptr;
   // Adds what mlx-lm's class wants to a config.json; throws not_supported for what the class cannot express.
-  void (*write_mlx)(const ModelConfig& config, nlohmann::json& out, const std::string& where) = nullptr;
+  void (*write_mlx)(const ModelConfig& config, Json& out, const std::string& where) = nullptr;
   // Adds to a config.json what the type's own keys and tensors say.
-  void (*read_gguf)(const GgufKeys& keys, nlohmann::json& config) = nullptr;
+  void (*read_gguf)(const GgufKeys& keys, Json& config) = nullptr;
 };
 
 // Before main, at namespace scope of the type's file.

@@ -1,10 +1,12 @@
 #include "mixtape/io/chat_template.h"
 
 #include <ctime>
+#include <nlohmann/json.hpp>
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/chat_template_eval.h"
 #include "mixtape/io/chat_template_parser.h"
+#include "mixtape/io/json_file.h"
 #include "mixtape/io/model_source.h"
 
 namespace mixtape {
@@ -60,6 +62,10 @@ chat::Value strftime_now(std::chrono::sys_seconds now, const chat::Arguments& ar
   return std::string(text, size);
 }
 
+ordered_json parsed_or_null(std::string_view text, const char* what) {
+  return text.empty() ? ordered_json() : parse_ordered_json(text, str("chat template: ", what));
+}
+
 }  // namespace
 
 ChatTemplate::ChatTemplate(const std::string& source, std::map<std::string, std::string> tokens)
@@ -95,21 +101,23 @@ std::optional<ChatTemplate> ChatTemplate::from_source(const ModelSource& source)
 
 bool ChatTemplate::uses_date() const { return parsed_->uses_date; }
 
-std::string ChatTemplate::render(const ordered_json& messages, const ChatOptions& options) const {
-  require(messages.is_array(), "chat template: messages must be an array");
+std::string ChatTemplate::render(std::string_view messages, const ChatOptions& options) const {
+  const ordered_json list = parsed_or_null(messages, "messages"),
+                     tools = parsed_or_null(options.tools, "tools"),
+                     variables = parsed_or_null(options.variables, "variables");
+  require(list.is_array(), "chat template: messages must be an array");
   chat::Entries names;
   for (const auto& [name, text] : parsed_->tokens) names.emplace_back(name, text);
-  names.emplace_back("messages", chat::Value::from_json(messages));
-  names.emplace_back("tools", chat::Value::from_json(options.tools));
+  names.emplace_back("messages", chat::Value::from_json(list));
+  names.emplace_back("tools", chat::Value::from_json(tools));
   names.emplace_back("documents", chat::None{});
   names.emplace_back("add_generation_prompt", options.add_generation_prompt);
-  for (const auto& [name, value] : options.variables.items())
-    names.emplace_back(name, chat::Value::from_json(value));
+  for (const auto& [name, value] : variables.items()) names.emplace_back(name, chat::Value::from_json(value));
   const auto clock = [now = options.now](const chat::Arguments& arguments) {
     return strftime_now(now, arguments);
   };
   names.emplace_back("strftime_now", chat::Function(clock));
-  return chat::evaluate(parsed_->block(!options.tools.is_null()), names);
+  return chat::evaluate(parsed_->block(!tools.is_null()), names);
 }
 
 }  // namespace mixtape

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "mixtape/io/json_fwd.h"
 
 namespace mixtape {
 
@@ -19,8 +21,8 @@ inline constexpr std::chrono::sys_seconds kDefaultDate =
 
 struct ChatOptions {
   bool add_generation_prompt = false;
-  nlohmann::ordered_json tools;      // null if there are none
-  nlohmann::ordered_json variables;  // object of further names, such as {"enable_thinking": false}, or null
+  std::string tools;      // JSON; empty if there are none
+  std::string variables;  // JSON: an object of further names, such as {"enable_thinking": false}; empty: none
   std::chrono::sys_seconds now = kDefaultDate;  // what strftime_now() formats
 };
 
@@ -34,16 +36,17 @@ class ChatTemplate {
   // The member "chat_template", and the "..._token"s as names that it sees. It is a text, or a list of {"name",
   // "template"}: "tool_use" renders chats with tools, "default" the others, and those with tools where there is no
   // "tool_use". Nothing if there is no such member. What read_tokenizer_config gives knows a directory's other files.
-  static std::optional<ChatTemplate> from_config(const nlohmann::json& tokenizer_config);
+  static std::optional<ChatTemplate> from_config(const Json& tokenizer_config);
 
   // From the configuration of `source`; messages begin with its path.
   static std::optional<ChatTemplate> from_source(const ModelSource& source);
 
   bool uses_date() const;  // whether it names strftime_now
 
-  // `messages` is an array of {"role", "content", ...}. Throws invalid_argument with the template's own words
-  // if it refuses them, and not_supported for a filter or test that isn't known; messages name the line.
-  std::string render(const nlohmann::ordered_json& messages, const ChatOptions& options = {}) const;
+  // `messages` is JSON: an array of {"role", "content", ...}. Throws format for what isn't JSON, invalid_argument with
+  // the template's own words if it refuses them, and not_supported for a filter or test that isn't known; errors name
+  // the line.
+  std::string render(std::string_view messages, const ChatOptions& options = {}) const;
 
  private:
   struct Parsed;

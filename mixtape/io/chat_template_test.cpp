@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/text.h"
@@ -19,7 +20,7 @@ const std::string kData = "tests/data/chat_template/";
 const ordered_json kHello = {{{"role", "user"}, {"content", "hello"}}};
 
 std::string render(const std::string& source, const ChatOptions& options = {}) {
-  return ChatTemplate(source).render(kHello, options);
+  return ChatTemplate(source).render(kHello.dump(), options);
 }
 
 // The error that parsing and rendering throws.
@@ -44,7 +45,7 @@ void check(const std::string& source, const ordered_json& messages, const ChatOp
   ordered_json rendered;
   try {
     rendered = ChatTemplate(source, vectors()["tokens"].get<std::map<std::string, std::string>>())
-                   .render(messages, options);
+                   .render(messages.dump(), options);
   } catch (const Error&) {
   }
   EXPECT_EQ(rendered, expected) << source;
@@ -56,8 +57,8 @@ TEST(ChatTemplate, ReferenceTemplates) {
     SCOPED_TRACE(c.dump());
     ChatOptions options;
     options.add_generation_prompt = c["prompt"];
-    options.variables = {{"enable_thinking", c["thinking"]}};
-    if (c["tools"]) options.tools = vectors()["tools"];
+    options.variables = ordered_json{{"enable_thinking", c["thinking"]}}.dump();
+    if (c["tools"]) options.tools = vectors()["tools"].dump();
     check(read_utf8_file(kData + c["file"].get<std::string>()),
           vectors()["chats"][c["chat"].get<std::size_t>()], options, c["rendered"]);
   }
@@ -65,8 +66,8 @@ TEST(ChatTemplate, ReferenceTemplates) {
 
 TEST(ChatTemplate, ReferenceSnippets) {
   ChatOptions options;
-  options.tools = vectors()["tools"];
-  options.variables = vectors()["values"];
+  options.tools = vectors()["tools"].dump();
+  options.variables = vectors()["values"].dump();
   for (const ordered_json& c : vectors()["snippets"]) {
     check(c["template"].get<std::string>(), vectors()["chats"][2], options, c["rendered"]);
   }
@@ -147,13 +148,30 @@ TEST(ChatTemplate, FixedDateUnlessGiven) {
   EXPECT_FALSE(ChatTemplate("{{ now }}").uses_date());
 }
 
+TEST(ChatTemplate, WhatIsNoJsonIsNamed) {
+  const auto refusal = [](const char* messages, const char* tools) -> std::string {
+    ChatOptions options;
+    options.tools = tools;
+    try {
+      return ChatTemplate("x").render(messages, options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal("[", ""), HasSubstr("chat template: messages: invalid JSON"));
+  EXPECT_THAT(refusal("[]", "[1"), HasSubstr("chat template: tools: invalid JSON"));
+  EXPECT_THAT(refusal("{}", ""), HasSubstr("messages must be an array"));
+  EXPECT_THAT(refusal("", ""), HasSubstr("messages must be an array"));
+  EXPECT_EQ(refusal("[]", "[1]"), "x");
+}
+
 TEST(ChatTemplate, FromConfig) {
   EXPECT_FALSE(ChatTemplate::from_config(json::object()).has_value());
   const json config = {{"chat_template", "{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}"},
                        {"bos_token", "<b>"},
                        {"eos_token", {{"content", "<e>"}}},
                        {"pad_token", nullptr}};
-  EXPECT_EQ(ChatTemplate::from_config(config)->render(kHello), "<b><e>False");
+  EXPECT_EQ(ChatTemplate::from_config(config)->render(kHello.dump()), "<b><e>False");
   EXPECT_THROW(ChatTemplate::from_config({{"chat_template", 3}}), Error);
 }
 
@@ -162,9 +180,9 @@ TEST(ChatTemplate, NamedTemplates) {
              tools = {{"name", "tool_use"}, {"template", "t"}},
              other = {{"name", "rag"}, {"template", "{% unknown %}"}};
   ChatOptions with_tools;
-  with_tools.tools = ordered_json::array();
+  with_tools.tools = "[]";
   const auto rendered = [&](const json& list, const ChatOptions& options) {
-    return ChatTemplate::from_config({{"chat_template", list}})->render(kHello, options);
+    return ChatTemplate::from_config({{"chat_template", list}})->render(kHello.dump(), options);
   };
   EXPECT_EQ(rendered(json::array({other, tools, plain}), {}), "d");
   EXPECT_EQ(rendered(json::array({other, tools, plain}), with_tools), "t");

@@ -111,6 +111,20 @@ bool is_stream(const std::filesystem::path& path) {
 
 }  // namespace
 
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where) {
+  using nlohmann::ordered_json;
+  if (text.find('\0') != std::string_view::npos) fail(ErrorCode::format, where, ": a NUL byte");
+  try {
+    return ordered_json::parse(text, [&](int depth, ordered_json::parse_event_t, ordered_json&) {
+      if (depth > kMaxJsonDepth)
+        fail(ErrorCode::format, where, ": JSON nests deeper than ", kMaxJsonDepth, " levels");
+      return true;
+    });
+  } catch (const ordered_json::exception& error) {
+    fail(ErrorCode::format, where, ": invalid JSON: ", error.what());
+  }
+}
+
 nlohmann::json parse_json(std::string_view text, const std::string& where) {
   return parse(text, where, true);
 }

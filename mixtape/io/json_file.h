@@ -2,22 +2,26 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+
+#include "mixtape/io/json_fwd.h"
 
 namespace mixtape {
 
 // Strict: a duplicate key is an error too. Messages begin with `where`. Throws format.
-nlohmann::json parse_json(std::string_view text, const std::string& where);
+Json parse_json(std::string_view text, const std::string& where);
+
+// With members in the order of the text, which chat templates show; of equal keys the last one counts. Throws format.
+OrderedJson parse_ordered_json(std::string_view text, const std::string& where);
 
 // Parses a whole file; throws io if it cannot be read.
-nlohmann::json read_json(const std::filesystem::path& path);
+Json read_json(const std::filesystem::path& path);
 
 // Configuration as Python writes and reads it: of equal keys the last one counts, and NaN, Infinity and -Infinity
 // are allowed. These become strings of that name, so that whoever reads such a key refuses it.
-nlohmann::json parse_config_json(std::string_view text, const std::string& where);
-nlohmann::json read_config_json(const std::filesystem::path& path);
+Json parse_config_json(std::string_view text, const std::string& where);
+Json read_config_json(const std::filesystem::path& path);
 
 // The bytes of a file, pipe or device, to its end; throws io, naming the path.
 std::string read_text(const std::filesystem::path& path);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +9,7 @@
 
 #include "mixtape/core/dtype.h"
 #include "mixtape/io/architecture.h"
+#include "mixtape/io/json_fwd.h"
 #include "mixtape/io/layer_spec.h"
 #include "mixtape/io/rope_config.h"
 
@@ -32,7 +32,7 @@ struct ModelConfig {
   // Reads a parsed config.json; null means absent. Messages begin with `where`. Throws not_supported, by
   // name, for an architecture, rope type or setting that would change the model; format for anything missing,
   // contradictory or out of range.
-  static ModelConfig parse(const nlohmann::json& json, const std::string& where);
+  static ModelConfig parse(const Json& json, const std::string& where);
 };
 
 // Keys whose presence, and keys whose being true, changes what a model computes: refused unless the
@@ -43,7 +43,6 @@ const std::vector<std::string_view>& refused_flags();
 // The config.json of a quantized MLX directory: every key of `source`, the older spellings that loaders need,
 // and `quantization` twice, under "quantization" and "quantization_config". Throws not_supported for a model
 // that mlx-lm cannot express.
-nlohmann::json to_mlx_config(const nlohmann::json& source, const nlohmann::json& quantization,
-                             const std::string& where);
+Json to_mlx_config(const Json& source, const Json& quantization, const std::string& where);
 
 }  // namespace mixtape

@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "mixtape/core/dtype.h"
 #include "mixtape/core/shape.h"
+#include "mixtape/io/json_fwd.h"
 #include "mixtape/io/model_config.h"
 #include "mixtape/runtime/buffer.h"
 #include "mixtape/runtime/device.h"
@@ -26,7 +26,7 @@ class ModelSource {
   virtual ~ModelSource() = default;
 
   virtual std::string where() const = 0;  // the path, for messages
-  virtual const nlohmann::json& config_json() const = 0;
+  virtual const Json& config_json() const = 0;
   // What is unusual about the files and how it was read, one line each, for people.
   virtual std::vector<std::string> notices() const { return {}; }
   virtual ModelConfig config() const;  // parses config_json() unless overridden
@@ -41,10 +41,10 @@ class ModelSource {
 
   // Parsed tokenizer.json, and what read_tokenizer_config gives: tokenizer_config.json with special tokens and
   // chat templates that stand in files of their own; an empty object if there is nothing.
-  virtual nlohmann::json tokenizer_json() const = 0;
-  virtual nlohmann::json tokenizer_config_json() const = 0;
+  virtual Json tokenizer_json() const = 0;
+  virtual Json tokenizer_config_json() const = 0;
   // Parsed generation_config.json; null if there is none.
-  virtual nlohmann::json generation_config_json() const;
+  virtual Json generation_config_json() const;
   // Name -> contents of what a written directory takes along unchanged: tokenizer, chat template, licence.
   virtual std::map<std::string, std::string> extra_files() const = 0;
 };

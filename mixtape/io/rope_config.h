@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <vector>
+
+#include "mixtape/io/json_fwd.h"
 
 namespace mixtape {
 
@@ -32,7 +33,7 @@ struct RopeConfig {
 // but not differently. Throws format or not_supported, naming the setting.
 RopeConfig read_rope(const ConfigReader& config);
 // The older spelling, "rope_scaling"; null for the plain type, as older loaders expect.
-nlohmann::json rope_scaling_of(const RopeConfig& rope);
+Json rope_scaling_of(const RopeConfig& rope);
 
 // f_i of pair (i, i + d/2), i < d/2 with d = rotary_dims(head_dim): the angle at position p is p*f_i.
 // Computed in f64, scaled as the rope type says.

@@ -1,5 +1,7 @@
 #include "mixtape/io/text.h"
 
+#include <nlohmann/json.hpp>
+
 #include "mixtape/core/error.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/text_utf8.h"
@@ -9,26 +11,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kMaxChatDepth = 64;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 std::string_view strip_line_breaks(std::string_view text) {
   const std::size_t begin = text.find_first_not_of("\r\n");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of("\r\n") + 1 - begin);
-}
-
-ordered_json parse_line(std::string_view line, const std::string& where) {
-  if (line.find('\0') != std::string_view::npos) fail(ErrorCode::format, where, ": a NUL byte");
-  try {
-    return ordered_json::parse(line, [&](int depth, ordered_json::parse_event_t, ordered_json&) {
-      if (depth > kMaxChatDepth)
-        fail(ErrorCode::format, where, ": JSON nests deeper than ", kMaxChatDepth, " levels");
-      return true;
-    });
-  } catch (const ordered_json::exception& error) {
-    fail(ErrorCode::format, where, ": invalid JSON: ", error.what());
-  }
 }
 
 void check_message(const ordered_json& message, std::size_t index, const std::string& where) {
@@ -45,14 +33,16 @@ void check_message(const ordered_json& message, std::size_t index, const std::st
 }
 
 Document chat(const ordered_json& line, const std::string& where) {
-  Document document;
-  document.messages = line["messages"];
-  if (!document.messages.is_array() || document.messages.empty()) {
+  const ordered_json& messages = line["messages"];
+  if (!messages.is_array() || messages.empty()) {
     fail(ErrorCode::format, where, ": \"messages\" must be a list that is not empty");
   }
-  for (std::size_t i = 0; i < document.messages.size(); ++i) check_message(document.messages[i], i, where);
-  if (line.contains("tools")) document.tools = line["tools"];
-  return document;
+  for (std::size_t i = 0; i < messages.size(); ++i) check_message(messages[i], i, where);
+  const bool has_tools = line.contains("tools") && !line["tools"].is_null();
+  return {.text = {},
+          .messages = messages.dump(),
+          .tools = has_tools ? line["tools"].dump() : "",
+          .where = where};
 }
 
 std::string text_member(const ordered_json& line, const char* key, const std::string& where) {
@@ -69,8 +59,9 @@ Document document_of(const ordered_json& line, const std::string& where) {
   if (line.contains("prompt")) {
     const std::string prompt = text_member(line, "prompt", where);
     const std::string completion = text_member(line, "completion", where);
-    document.messages = {{{"role", "user"}, {"content", prompt}},
-                         {{"role", "assistant"}, {"content", completion}}};
+    const ordered_json messages = {{{"role", "user"}, {"content", prompt}},
+                                   {{"role", "assistant"}, {"content", completion}}};
+    document.messages = messages.dump();
   } else if (line.contains("text")) {
     document.text = text_member(line, "text", where);
   } else {
@@ -108,7 +99,7 @@ std::vector<Document> read_jsonl(const std::filesystem::path& path) {
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     const std::string where = str(path.string(), ", line ", ++number);
     if (line.find_first_not_of(" \t\r") != line.npos) {
-      documents.push_back(document_of(parse_line(line, where), where));
+      documents.push_back(document_of(parse_ordered_json(line, where), where));
       documents.back().where = where;
     }
   }
@@ -121,7 +112,7 @@ std::vector<Document> read_documents(const std::filesystem::path& path, std::str
     documents = read_jsonl(path);
   } else {
     for (std::string& text : split_documents(read_utf8_file(path), separator)) {
-      documents.push_back({std::move(text), nullptr, nullptr, path.string()});
+      documents.push_back({std::move(text), {}, {}, path.string()});
     }
   }
   if (documents.empty()) fail(ErrorCode::format, path.string(), ": found no document");

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,11 +11,11 @@ namespace mixtape {
 // Either a text or a chat.
 struct Document {
   std::string text;
-  nlohmann::ordered_json messages;  // array of {"role", "content", ...}; null for a text
-  nlohmann::ordered_json tools;     // what the chat's "tools" said; null without
-  std::string where;                // file and line, for messages
+  std::string messages;  // JSON: an array of {"role", "content", ...}; empty for a text
+  std::string tools;     // JSON: what the chat's "tools" said; empty without
+  std::string where;     // file and line, for messages
 
-  bool is_chat() const { return !messages.is_null(); }
+  bool is_chat() const { return !messages.empty(); }
 };
 
 // The whole file without a byte order mark. Throws io, and format naming file and byte offset if it isn't

@@ -56,10 +56,9 @@ TEST(Text, ReadsThreeKindsOfLines) {
                       "\n  \n{\"prompt\": \"2+2\", \"completion\": \"4\"}\n{\"text\": \"plain\"}");
   const std::vector<Document> documents = read_jsonl(path);
   ASSERT_EQ(documents.size(), 3u);
-  EXPECT_EQ(documents[0].messages[0]["content"], "hi");
-  EXPECT_EQ(documents[0].tools.dump(), R"([{"z":1,"a":2}])");
-  EXPECT_EQ(documents[1].messages.dump(),
-            R"([{"role":"user","content":"2+2"},{"role":"assistant","content":"4"}])");
+  EXPECT_THAT(documents[0].messages, HasSubstr(R"("content":"hi")"));
+  EXPECT_EQ(documents[0].tools, R"([{"z":1,"a":2}])");
+  EXPECT_EQ(documents[1].messages, R"([{"role":"user","content":"2+2"},{"role":"assistant","content":"4"}])");
   EXPECT_FALSE(documents[2].is_chat());
   EXPECT_EQ(documents[2].text, "plain");
 }

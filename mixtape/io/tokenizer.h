@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "mixtape/io/json_fwd.h"
 
 namespace mixtape {
 
@@ -22,7 +23,7 @@ class Tokenizer {
   // Of the configuration the special tokens and added_tokens_decoder are read; it may be null. Tokens that
   // `tokenizer` lacks are added behind its last id, as transformers does.
   // Throws not_supported, naming a component type that isn't known, and format for anything malformed.
-  static Tokenizer from_json(const nlohmann::json& tokenizer, const nlohmann::json& config);
+  static Tokenizer from_json(const Json& tokenizer, const Json& config);
 
   // Reads tokenizer.json and read_tokenizer_config; messages name the file.
   static Tokenizer load(const std::filesystem::path& directory);

@@ -48,8 +48,7 @@ class Directory {
   }
   std::vector<std::uint32_t> stops() const { return stop_ids(*open(), tokenizer()); }
   std::string render(const ChatOptions& options = {}) const {
-    const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "Hi"}}};
-    return ChatTemplate::from_source(*open())->render(messages, options);
+    return ChatTemplate::from_source(*open())->render(R"([{"role": "user", "content": "Hi"}])", options);
   }
 
  private:
@@ -86,7 +85,7 @@ TEST(TokenizerFiles, AdditionalChatTemplates) {
   d.write("additional_chat_templates/rag.jinja", "{% include 'x' %}");  // never asked for
   EXPECT_EQ(d.render(), "plain");
   ChatOptions options;
-  options.tools = {"t"};
+  options.tools = R"(["t"])";
   EXPECT_EQ(d.render(options), "tools [\"t\"]");
 }
 

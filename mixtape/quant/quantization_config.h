@@ -4,11 +4,11 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "mixtape/io/json_fwd.h"
 #include "mixtape/ops/quantize/affine.h"
 
 namespace mixtape {
@@ -22,11 +22,11 @@ struct QuantizationConfig {
 
   // Throws format for anything malformed, not_supported for a mode other than affine. Messages begin with
   // `where`.
-  static QuantizationConfig parse(const nlohmann::json& object, const std::string& where);
+  static QuantizationConfig parse(const Json& object, const std::string& where);
   // From a whole config.json: its "quantization", or an MLX-style "quantization_config"; none for a float
   // model. Throws not_supported, naming it, for another quantization method.
-  static std::optional<QuantizationConfig> find(const nlohmann::json& config, const std::string& where);
-  nlohmann::json to_json() const;
+  static std::optional<QuantizationConfig> find(const Json& config, const std::string& where);
+  Json to_json() const;
 
   // The entry for `path`, also under the known renamings; null if there is none.
   const StoredAs* find_module(const std::string& path) const;
