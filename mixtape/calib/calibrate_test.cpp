@@ -97,6 +97,28 @@ TEST_F(CalibrateTest, AStreamedTeacherAndOneInHandGiveTheSame) {
   expect_equal(*a.report.result, *b.report.result);
 }
 
+// Each step that isn't the last hands out the state; a trainer that loads it has the report of that moment.
+TEST_F(CalibrateTest, CheckpointsOfDwqCanBeSaved) {
+  const testing::TempDirectory temp;
+  std::vector<std::int64_t> steps;
+  DwqOptions o = six_steps();
+  o.checkpoint = [&](const TrainState& state) {
+    steps.push_back(state.report.steps_done);
+    state.save(temp / "state.safetensors");
+  };
+  const Calibration c = run(dwq(o));
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
+  Student fresh = run_all({plain_rounding()}).student;
+  const Teacher teacher(*source_, DType::f32, false, tape_);
+  LiveTeacher signal(teacher.model(), tape_, o.loss);
+  Trainer trainer(fresh.config, fresh.parameters, DType::f32, signal, tape_,
+                  {data_.train, data_.validation, shuffled_batches(data_.train.size(), 2, o.seed)}, o.train);
+  trainer.state().load(temp / "state.safetensors");
+  EXPECT_EQ(trainer.state().report.steps_done, 5);
+  EXPECT_EQ(trainer.run().losses, c.report.training.losses);
+  EXPECT_EQ(scales(fresh), scales(c.student));
+}
+
 // Norms and float matrices train too, are written, and leave the teacher as it was; also where activations are
 // bf16 and every float tensor is stored so.
 TEST_F(CalibrateTest, TheReferenceRecipeWritesWhatItTrained) {

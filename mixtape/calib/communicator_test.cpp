@@ -7,6 +7,8 @@
 #include <barrier>
 #include <thread>
 
+#include "mixtape/calib/calibrate.h"
+#include "mixtape/calib/dwq.h"
 #include "mixtape/calib/fit_students.h"
 #include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/random_rows.h"
@@ -137,6 +139,36 @@ TEST(Communicator, OneMemberStopsBoth) {
   EXPECT_TRUE(a.report.stopped_early && b.report.stopped_early);
   EXPECT_EQ(a.report.steps_done, 2);
   EXPECT_EQ(b.report.steps_done, 2);
+}
+
+// The whole calibration, shared: each member has half of the training rows, and both get the same student.
+TEST(Communicator, SharesACalibration) {
+  const std::vector<TokenRow> rows = uneven_rows();
+  Table table;
+  std::array<std::vector<float>, 2> scales;
+  const auto calibrate_half = [&](std::size_t rank) {
+    const auto source = open_model("tests/data/parity/qwen3");
+    Tape tape(Device::cpu());
+    const QuantizationPlan plan = plan_quantization(*source, {.params = {3, 32}});
+    Member member(table, rank);
+    DwqOptions options;
+    options.train.steps = 3;
+    options.train.batch_size = 2;
+    options.train.keep_best = false;
+    options.communicator = &member;
+    const auto half = static_cast<std::ptrdiff_t>(4 * rank);
+    const CalibrationData data = {{rows.begin() + half, rows.begin() + half + 4}, {rows[0]}, {rows[1]}};
+    const Calibration c = calibrate(*source, plan, data, {.methods = {plain_rounding(), dwq(options)}}, tape);
+    for (const auto& [path, q] : c.student.parameters.quantized) {
+      const std::vector<float> part = q.scales.to_vector<float>();
+      scales[rank].insert(scales[rank].end(), part.begin(), part.end());
+    }
+  };
+  std::thread second(calibrate_half, 1);
+  calibrate_half(0);
+  second.join();
+  EXPECT_FALSE(scales[0].empty());
+  EXPECT_EQ(scales[0], scales[1]);
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student
   if (o.trains_codes) add_latent_codes(student, in.teacher, in.plan);
   const TrainReport report =
       train(student.config, student.parameters, in.teacher.compute(), *signal, in.teacher.tape(),
-            {in.data.train, in.data.validation, order}, options, {.run = in.hooks});
+            {in.data.train, in.data.validation, order}, options,
+            {.run = in.hooks, .checkpoint = o.checkpoint, .communicator = o.communicator});
   pack_latent_codes(student, in.teacher.tape().device());
   return report;
 }
