@@ -1,51 +1,157 @@
-// mixtape doctor: what this machine offers, and why not more.
+// mixtape doctor: what this machine offers, how fast it is, and why not more.
 #include <dnnl.h>
 #include <fmt/core.h>
 #include <hwy/highway.h>
 #include <omp.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "mixtape/core/error.h"
-#include "mixtape/runtime/device.h"
+#include "mixtape/ops/matmul/matmul.h"
+#include "mixtape/runtime/libraries.h"
 
 namespace mixtape::cli {
 namespace {
 
 const char* yes_no(bool b) { return b ? "yes" : "no"; }
 
-void print_gpu() {
-  try {
-    fmt::print("gpu          {}\n", Device::open("cuda").description());
-  } catch (const Error& error) {
-    fmt::print("gpu          none ({})\n", error.what());
-  }
-}
-
-void run_doctor() {
-  const Device cpu = Device::cpu();
-  const dnnl_version_t* dnnl = dnnl_version();
-  const double memory =
-      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  const double free =
-      static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  fmt::print("processor    {}\n", cpu.description());
+void print_machine() {
+  const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
+  fmt::print("processor    {}\n", Device::cpu().description());
   fmt::print("avx2         {}\n", yes_no(__builtin_cpu_supports("avx2")));
   fmt::print("avx512       {}\n",
              yes_no(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")));
   fmt::print("avx512_bf16  {}\n", yes_no(__builtin_cpu_supports("avx512bf16")));
-  fmt::print("memory       {} in all, {} free\n", format_bytes(memory), format_bytes(free));
-  print_gpu();
+  fmt::print("memory       {} in all, {} free\n",
+             format_bytes(static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * page),
+             format_bytes(static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * page));
+  const dnnl_version_t* dnnl = dnnl_version();
   fmt::print("oneDNN       {}.{}.{}\n", dnnl->major, dnnl->minor, dnnl->patch);
   fmt::print("Highway      {}.{}.{}\n", HWY_MAJOR, HWY_MINOR, HWY_PATCH);
   fmt::print("OpenMP       {} threads\n", omp_get_max_threads());
 }
 
+void print_libraries() {
+  for (const Library& library : registered_libraries()) {
+    try {
+      fmt::print("{:<12} {}\n", library.name, library.version());
+    } catch (const Error& error) {
+      fmt::print("{:<12} none ({})\n", library.name, error.what());
+    }
+  }
+}
+
+// Seconds of one call, the best within a quarter of a second. The first call loads kernels and isn't counted.
+template <class Work>
+double seconds_of(CommandEncoder& encoder, Work work) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point t) {
+    return std::chrono::duration<double>(Clock::now() - t).count();
+  };
+  work();
+  encoder.commit_and_wait();
+  double best = std::numeric_limits<double>::infinity();
+  for (const auto begin = Clock::now(); seconds_since(begin) < 0.25;) {
+    const auto start = Clock::now();
+    work();
+    encoder.commit_and_wait();
+    best = std::min(best, seconds_since(start));
+  }
+  return best;
+}
+
+Buffer filled(CommandEncoder& encoder, DType dtype, const Shape& shape) {
+  const Buffer b = encoder.device().alloc_uninitialized(dtype, shape);
+  encoder.fill(b, 0.5f);
+  return b;
+}
+
+// A product of square matrices large enough for the device's full speed, and a copy past its caches.
+struct Speed {
+  std::int64_t size;
+  DType dtype;
+  double flops, bytes;  // per second; a copied byte counts twice, read and written
+};
+
+Speed measure(const Device& device) {
+  const bool is_host = device.caps().has_host_memory;
+  Speed speed{is_host ? 1024 : 8192, is_host ? DType::f32 : DType::bf16, 0.0, 0.0};
+  const std::int64_t n = speed.size, copied = std::int64_t{1} << (is_host ? 27 : 30);
+  CommandEncoder encoder(device);
+  {
+    const Buffer a = filled(encoder, speed.dtype, {n, n}), b = filled(encoder, speed.dtype, {n, n}),
+                 y = device.alloc_uninitialized(speed.dtype, {n, n});
+    const auto size = static_cast<double>(n);
+    speed.flops = 2.0 * size * size * size / seconds_of(encoder, [&] { matmul_forward(encoder, a, b, y); });
+  }
+  const Buffer from = filled(encoder, DType::f32, {copied / 4}),
+               to = filled(encoder, DType::f32, {copied / 4});
+  speed.bytes = 2.0 * static_cast<double>(copied) / seconds_of(encoder, [&] { encoder.copy(from, to); });
+  return speed;
+}
+
+// Prints a device and its speed; the rate of its products, or nothing where it can't be used.
+std::optional<double> examine(const Device& device) {
+  fmt::print("{:<12} {}\n", device.name(), device.description());
+  try {
+    const Speed s = measure(device);
+    fmt::print("             {:.3g} TFLOP/s (product of {}, {}^3), {:.4g} GB/s (copy)\n", s.flops / 1e12,
+               name(s.dtype), s.size, s.bytes / 1e9);
+    return s.flops;
+  } catch (const Error& error) {
+    fmt::print("             cannot be used: {}\n", error.what());
+    return std::nullopt;
+  }
+}
+
+// What calibration takes at the least: 8 floating-point operations per weight and token, teacher included.
+std::string shortest_time(double flops) {
+  constexpr double kWeights = 1e9, kTokens = 1e5;
+  return fmt::format("calibrating 1 billion weights on 100,000 tokens takes at least {}",
+                     format_seconds(8.0 * kWeights * kTokens / flops));
+}
+
+// The devices of one kind, all of them; why there is none.
+std::string examine_kind(const std::string& kind, std::string& fastest, double& rate) {
+  std::string reason;
+  for (int index = 0;; ++index) {
+    const std::string device_name = fmt::format("{}:{}", kind, index);
+    try {
+      const Device device = Device::open(device_name);
+      const std::optional<double> flops = examine(device);
+      if (!flops) reason = device_name + " cannot be used, take --device cpu";
+      if (flops.value_or(0.0) > rate) fastest = device_name, rate = *flops;
+    } catch (const Error& error) {
+      return index == 0 ? error.what() : reason;
+    }
+  }
+}
+
+void run_doctor() {
+  print_machine();
+  print_libraries();
+  double rate = 0.0;
+  const double cpu_rate = examine(Device::cpu()).value_or(0.0);
+  std::string fastest, why_not;
+  for (const std::string& kind : registered_backends()) {
+    if (kind != "cpu") why_not += examine_kind(kind, fastest, rate);
+  }
+  const std::string where =
+      rate > 0.0 ? "ready, on " + fastest : fmt::format("ready, on the processor alone ({})", why_not);
+  fmt::print("verdict      {}: {}\n", where, shortest_time(rate > 0.0 ? rate : cpu_rate));
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app, int&) {
-  CLI::App* command = app.add_subcommand("doctor", "Shows processor features, GPU, memory and libraries.");
+  CLI::App* command =
+      app.add_subcommand("doctor", "Shows processor, GPUs, memory and libraries, measured in a few seconds.");
   command->callback(run_doctor);
 }
 

@@ -43,6 +43,14 @@ else
   expect FULL "cannot allocate .* bytes; .* bytes are live, .* of .* are free"
   expect LOST "the card was lost (719)"
 fi
+# doctor VERDICT CASE: doctor ends well and gives that verdict.
+doctor() {
+  with "$2" doctor || fail "$2: doctor: $(cat "$temp/out")"
+  grep -qE "^verdict +ready, on the processor alone \(.*$1" "$temp/out" || fail "$2: expected '$1' in the verdict of: $(cat "$temp/out")"
+}
+doctor "the driver supports CUDA 11.4, expected 12.0 or newer" TOO_OLD
+doctor "the driver does not start: no card was found" NO_CARD
+doctor "built without nvcc|cuda:0 cannot be used, take --device cpu" LOST
 for case in TOO_OLD NO_CARD; do
   with "$case" quantize --model "$model" --out "$temp/on_cpu_$case" --device auto || fail "$case: auto: $(cat "$temp/out")"
 done

@@ -1,6 +1,7 @@
 #include "mixtape/backend/cuda/cublaslt.h"
 
 #include "mixtape/backend/cuda/shared_library.h"
+#include "mixtape/runtime/libraries.h"
 
 namespace mixtape::cuda {
 
@@ -36,6 +37,7 @@ int type_of(DType dtype) {
 }  // namespace
 
 struct LtTable {
+  std::size_t (*GetVersion)();
   int (*Create)(void**);
   int (*Destroy)(void*);
   int (*MatmulDescCreate)(void**, int, int);
@@ -64,6 +66,7 @@ const LtTable& table() {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library.find(name));
       if (function == nullptr) fail(ErrorCode::not_supported, "cuda: cuBLASLt has no function ", name);
     };
+    load(t.GetVersion, "cublasLtGetVersion");
     load(t.Create, "cublasLtCreate");
     load(t.Destroy, "cublasLtDestroy");
     load(t.MatmulDescCreate, "cublasLtMatmulDescCreate");
@@ -81,6 +84,14 @@ const LtTable& table() {
   }();
   return loaded;
 }
+
+// 120804 is 12.8.4.
+std::string lt_version() {
+  const std::size_t version = table().GetVersion();
+  return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+[[maybe_unused]] const bool lt_registered = register_library({"cuBLASLt", lt_version});
 
 void expect(int status, const char* what) {
   if (status != 0) fail(ErrorCode::device, "cuda: cuBLASLt: ", what, " gave status ", status);

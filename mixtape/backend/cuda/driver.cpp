@@ -2,6 +2,7 @@
 
 #include "mixtape/backend/cuda/shared_library.h"
 #include "mixtape/core/error.h"
+#include "mixtape/runtime/libraries.h"
 
 namespace mixtape::cuda {
 namespace {
@@ -43,6 +44,9 @@ Driver load() {
   }
   return d;
 }
+
+[[maybe_unused]] const bool driver_registered =
+    register_library({"CUDA driver", [] { return "CUDA " + version_text(driver().version); }});
 
 }  // namespace
 

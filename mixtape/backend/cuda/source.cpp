@@ -5,6 +5,7 @@
 
 #include "mixtape/backend/cuda/shared_library.h"
 #include "mixtape/core/error.h"
+#include "mixtape/runtime/libraries.h"
 
 namespace mixtape::cuda {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 using Program = struct ProgramTag*;
 
 struct Nvrtc {
+  int (*Version)(int*, int*);
   int (*CreateProgram)(Program*, const char*, const char*, int, const char* const*, const char* const*);
   int (*DestroyProgram)(Program*);
   int (*CompileProgram)(Program, int, const char* const*);
@@ -32,6 +34,7 @@ const Nvrtc& nvrtc() {
       if (function == nullptr)
         fail(ErrorCode::not_supported, "register_source: NVRTC has no function ", name);
     };
+    load(n.Version, "nvrtcVersion");
     load(n.CreateProgram, "nvrtcCreateProgram");
     load(n.DestroyProgram, "nvrtcDestroyProgram");
     load(n.CompileProgram, "nvrtcCompileProgram");
@@ -43,6 +46,14 @@ const Nvrtc& nvrtc() {
   }();
   return loaded;
 }
+
+std::string nvrtc_version() {
+  int major = 0, minor = 0;
+  nvrtc().Version(&major, &minor);
+  return str(major, ".", minor);
+}
+
+[[maybe_unused]] const bool nvrtc_registered = register_library({"NVRTC", nvrtc_version});
 
 std::string log_of(Program program) {
   std::size_t size = 0;
