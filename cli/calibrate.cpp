@@ -7,9 +7,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/calibration_report.h"
 #include "cli/commands.h"
-#include "cli/evaluation_table.h"
 #include "cli/group_table.h"
+#include "cli/model_card.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
@@ -17,7 +18,6 @@
 #include "cli/terminal.h"
 #include "cli/text_options.h"
 #include "cli/training_hooks.h"
-#include "cli/version.h"
 #include "mixtape/calib/dwq.h"
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/recipe.h"
@@ -169,6 +169,7 @@ class CalibrateRun {
     RunHooks hooks = display.hooks();
     if (o_.write_on_interrupt) hooks.should_stop = nullptr;
     output_.write([&](AtomicDirectory& directory) {
+      write_card(directory.path(), o_.quantize.out, record());
       write_student(directory, *opened_.source, calibration_.student, plan_, storage_, hooks);
       display.close();
     });
@@ -190,9 +191,10 @@ class CalibrateRun {
 
   void print_outcome() {
     const CalibrationReport& r = calibration_.report;
-    print_experts();
-    print_stages();
-    print_table();
+    print_experts(training());
+    print_stages(r);
+    print_table(r, bits_per_weight(), o_.dwq.train.keep_best);
+    print_groups(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
     if (r.stopped_early) {
       fmt::print("interrupted after {} steps; wrote the best state so far, of step {}, to {}\n",
                  training().steps_done, training().best_step, o_.quantize.out);
@@ -219,137 +221,39 @@ class CalibrateRun {
         o_.quantize.out);
   }
 
-  // What each stage came to on the validation rows.
-  void print_stages() const {
-    fmt::print("\n{:<26}{:>10}{:>21}\n", "stage (validation rows)", "seconds", "KL mean");
-    for (const StageReport& s : calibration_.report.stages) {
-      fmt::print("{:<26}{:>10.1f}{:>21}{}\n", s.method, s.seconds,
-                 s.kl ? with_error(s.kl->mean, s.kl->mean_error, 5) : "", s.kept ? "" : "   not kept");
-      for (const std::string& note : s.notes) fmt::print("  {}\n", note);
-    }
-  }
-
-  void print_table() {
-    const CalibrationReport& r = calibration_.report;
-    fmt::print("\n{:<16}{:>18}{:>21}{:>12}{:>10}{:>17}\n", "", "ppl", "KL mean", "KL median", "KL p99",
-               "same top 1");
-    fmt::print("{:<16}{:>18}\n", "teacher",
-               with_error(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error, 3));
-    print_row("plain rounding", r.initial);
-    if (r.result) {
-      print_row("calibrated", *r.result);
-      const KlCut cut = kl_cut(r.initial, *r.result);
-      fmt::print("KL cut by {:.1f} % (+-{:.1f}, paired); ", 100.0 * cut.share, 100.0 * cut.error);
-    }
-    fmt::print("{:.3f} bits per weight; {} steps, {}; {:.0f} tokens/s; peak {}\n", bits_per_weight(),
-               training().steps_done,
-               o_.dwq.train.keep_best ? fmt::format("best at {}", training().best_step) : "last state kept",
-               tokens_per_second(), format_bytes(static_cast<double>(peak_resident_bytes())));
-    print_groups(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
-  }
-
-  static void print_row(const char* name, const Evaluation& e) {
-    fmt::print("{:<16}{:>18}{:>21}{:>12.5f}{:>10.4f}{:>17}\n", name,
-               with_error(e.perplexity, e.perplexity_error, 3), with_error(e.kl->mean, e.kl->mean_error, 5),
-               e.kl->median, e.kl->p99, with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %");
-  }
-
-  void print_experts() {
-    const auto& layers = training().expert_tokens;
-    if (layers.empty()) return;
-    std::vector<std::int64_t> tokens;
-    for (const auto& [layer, seen] : layers) tokens.insert(tokens.end(), seen.begin(), seen.end());
-    const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
-    fmt::print("experts      {} in {} layers, which saw {} to {} tokens each\n", tokens.size(), layers.size(),
-               *least, *most);
-    const std::vector<std::string> unseen = unseen_experts();
-    if (unseen.empty()) return;
-    fmt::print("unseen       {} experts saw no token and keep their rounded weights: {}{}\n", unseen.size(),
-               unseen[0], unseen.size() > 1 ? ", ... (the report of --json names all)" : "");
-  }
-
-  std::vector<std::string> unseen_experts() const {
-    std::vector<std::string> names;
-    for (const auto& [layer, seen] : training().expert_tokens) {
-      for (std::size_t e = 0; e < seen.size(); ++e) {
-        if (seen[e] == 0) names.push_back(str("model.layers.", layer, ".mlp.experts.", e));
-      }
-    }
-    return names;
-  }
-
   double bits_per_weight() const { return storage_size(*opened_.source, plan_, storage_).bits_per_weight(); }
 
-  double tokens_per_second() const {
-    const TrainReport& t = training();
-    return t.seconds > 0.0 ? static_cast<double>(t.tokens_seen) / t.seconds : 0.0;
-  }
-
-  nlohmann::json report() const {
+  // The settings, and the figures that are the same on every run.
+  nlohmann::json record() const {
+    nlohmann::json json = model_record("calibrate", o_.model, o_.quantize, bits_per_weight());
+    const TrainOptions& train = o_.dwq.train;
+    json.update({{"recipe", o_.recipe},
+                 {"fit", o_.fit},
+                 {"train", o_.trained},
+                 {"text", o_.text.describe()},
+                 {"device", device_.name()},
+                 {"dtype", name(compute_)},
+                 {"length", o_.text.length},
+                 {"seed", o_.text.seed},
+                 {"batch", train.batch_size},
+                 {"temperature", o_.dwq.loss.temperature},
+                 {"top_k", o_.dwq.loss.top_k},
+                 {"clip", train.clip_norm},
+                 {"validate_every", train.validate_every},
+                 {"reference_compat", o_.reference_compat},
+                 {"train_tokens", count_positions(data_.train)},
+                 {"validation_tokens", count_positions(data_.validation)},
+                 {"report_tokens", count_positions(data_.report)}});
     const CalibrationReport& r = calibration_.report;
-    const TrainReport& t = training();
-    nlohmann::json curve = nlohmann::json::array();
-    for (const ValidationPoint& p : t.validation) curve.push_back({{"step", p.step}, {"loss", p.loss}});
-    nlohmann::json experts = nlohmann::json::object();
-    for (const auto& [layer, seen] : t.expert_tokens) experts[std::to_string(layer)] = seen;
-    nlohmann::json json = {{"mixtape", fmt::format("{} ({})", version(), commit())},
-                           {"model", o_.model.path},
-                           {"text", o_.text.describe()},
-                           {"device", device_.name()},
-                           {"ppl_teacher", r.initial.teacher_perplexity},
-                           {"bits", o_.quantize.bits},
-                           {"group_size", o_.quantize.group_size},
-                           {"bits_per_weight", bits_per_weight()},
-                           {"tokens_per_second", tokens_per_second()},
-                           {"seconds", t.seconds},
-                           {"peak_bytes", peak_resident_bytes()},
-                           {"steps", t.steps_done},
-                           {"best_step", t.best_step},
-                           {"interrupted", r.stopped_early},
-                           {"diverged", t.diverged},
-                           {"learning_rate", t.learning_rate},
-                           {"seed", o_.text.seed},
-                           {"recipe", o_.recipe},
-                           {"stages", stages()},
-                           {"validation", curve},
-                           {"losses", t.losses},
-                           {"train_tokens", count_positions(data_.train)},
-                           {"validation_tokens", count_positions(data_.validation)},
-                           {"report_tokens", count_positions(data_.report)},
-                           {"expert_tokens", experts},
-                           {"unseen_experts", unseen_experts()}};
-    add_figures(json, "rtn", r.initial);
+    json.update(figures(r));
     json["report_groups"] = group_figures(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
-    if (r.result) {
-      add_figures(json, "result", *r.result);
-      const KlCut cut = kl_cut(r.initial, *r.result);
-      json["kl_cut"] = cut.share;
-      json["kl_cut_error"] = cut.error;
-    }
     return json;
   }
 
-  nlohmann::json stages() const {
-    nlohmann::json all = nlohmann::json::array();
-    for (const StageReport& s : calibration_.report.stages) {
-      nlohmann::json stage = {
-          {"method", s.method}, {"seconds", s.seconds}, {"kept", s.kept}, {"notes", s.notes}};
-      if (s.kl) {
-        stage["kl"] = s.kl->mean;
-        stage["kl_error"] = s.kl->mean_error;
-      }
-      all.push_back(stage);
-    }
-    return all;
-  }
-
-  static void add_figures(nlohmann::json& json, const std::string& name, const Evaluation& e) {
-    json["kl_" + name] = e.kl->mean;
-    json["kl_" + name + "_statistics"] = figures(*e.kl);
-    json["ppl_" + name] = e.perplexity;
-    json["ppl_" + name + "_error"] = e.perplexity_error;
-    json["top1_" + name] = e.top1_agreement;
-    json["top1_" + name + "_error"] = e.top1_error;
+  nlohmann::json report() const {
+    nlohmann::json json = record();
+    json.update(course(calibration_.report));
+    return json;
   }
 
   ProgramOptions o_;

@@ -1,74 +1,263 @@
-// mixtape info: what a model consists of.
+// mixtape info: what a model consists of, how it is stored, and what it makes of text.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/model_path.h"
+#include "cli/outputs.h"
 #include "cli/progress.h"
+#include "mixtape/io/chat_template.h"
+#include "mixtape/io/gguf.h"
 #include "mixtape/io/tensor_list.h"
+#include "mixtape/io/tokenizer_files.h"
+#include "mixtape/quant/quantized_model.h"
 
 namespace mixtape::cli {
 namespace {
 
-void print(const AttentionSpec& a) {
-  fmt::print("heads          {} query, {} key/value, {} wide\n", a.heads, a.kv_heads, a.head_dim);
-  if (a.window > 0) fmt::print("window         {} positions\n", a.window);
+namespace fs = std::filesystem;
+using Object = nlohmann::ordered_json;
+
+// The same facts as lines for people and as members of an object.
+class Facts {
+ public:
+  void add(const std::string& name, const std::string& text, Object value) {
+    lines_.push_back(fmt::format("{:<14} {}", name, text));
+    std::string key = name;
+    std::replace(key.begin(), key.end(), ' ', '_');
+    json_[key] = std::move(value);
+  }
+  template <class Value>
+  void add(const std::string& name, const Value& value) {
+    add(name, fmt::format("{}", value), value);
+  }
+  // Behind the line before, as a table.
+  void add_row(const std::string& text) { lines_.push_back(fmt::format("{:<14} {}", "", text)); }
+
+  void print() const {
+    for (const std::string& line : lines_) fmt::print("{}\n", line);
+  }
+  const Object& json() const { return json_; }
+
+ private:
+  std::vector<std::string> lines_;
+  Object json_;
+};
+
+void tell(Facts& facts, const AttentionSpec& a) {
+  facts.add("heads", fmt::format("{} query, {} key/value, {} wide", a.heads, a.kv_heads, a.head_dim),
+            {{"query", a.heads}, {"key_value", a.kv_heads}, {"width", a.head_dim}});
+  if (a.window > 0) facts.add("window", fmt::format("{} positions", a.window), a.window);
 }
-void print(const DenseMlpSpec& m) { fmt::print("mlp            {} wide\n", m.width); }
-void print(const SparseMlpSpec& m) {
-  fmt::print("experts        {} of {}, {} wide\n", m.experts_per_token, m.experts, m.width);
+void tell(Facts& facts, const DenseMlpSpec& m) { facts.add("mlp", fmt::format("{} wide", m.width), m.width); }
+void tell(Facts& facts, const SparseMlpSpec& m) {
+  facts.add("experts", fmt::format("{} of {}, {} wide", m.experts_per_token, m.experts, m.width),
+            {{"per_token", m.experts_per_token}, {"count", m.experts}, {"width", m.width}});
 }
 
 // Each kind of mixer and MLP once, where it comes first.
-void print_layers(const std::vector<LayerSpec>& layers) {
+void tell_layers(Facts& facts, const std::vector<LayerSpec>& layers) {
   std::set<std::size_t> mixers, mlps;
-  const auto show = [](const auto& part) { print(part); };
+  const auto show = [&](const auto& part) { tell(facts, part); };
   for (const LayerSpec& layer : layers) {
     if (mixers.insert(layer.mixer.index()).second) std::visit(show, layer.mixer);
     if (mlps.insert(layer.mlp.index()).second) std::visit(show, layer.mlp);
   }
 }
 
-void print_config(const ModelConfig& c) {
-  fmt::print("architecture   {}\n", c.architecture->model_type);
-  fmt::print("layers         {}\n", c.layers.size());
-  fmt::print("hidden size    {}\n", c.hidden_size);
-  print_layers(c.layers);
-  fmt::print("vocabulary     {}{}\n", c.vocab_size, c.tie_word_embeddings ? ", tied" : "");
-  fmt::print("rope           {}, theta {}\n", name(c.ropes.front().type), c.ropes.front().theta);
+void tell_config(Facts& facts, const ModelConfig& c) {
+  facts.add("architecture", std::string(c.architecture->model_type));
+  facts.add("layers", c.layers.size());
+  facts.add("hidden size", c.hidden_size);
+  tell_layers(facts, c.layers);
+  facts.add("vocabulary", fmt::format("{}{}", c.vocab_size, c.tie_word_embeddings ? ", tied" : ""),
+            c.vocab_size);
+  facts.add("rope", fmt::format("{}, theta {}", name(c.ropes.front().type), c.ropes.front().theta),
+            {{"type", name(c.ropes.front().type)}, {"theta", c.ropes.front().theta}});
+  if (c.max_position_embeddings > 0)
+    facts.add("context length", fmt::format("{} positions", c.max_position_embeddings),
+              c.max_position_embeddings);
 }
 
-void run_info(const std::string& path, bool list) {
-  const auto source = open_model(find_model(path));
-  const ModelConfig config = source->config();
-  print_config(config);
-  std::int64_t parameters = 0;
-  for (const ModelTensor& t : tensor_list(config)) parameters += t.shape.numel();
-  fmt::print("parameters     {:.2f} million\n", static_cast<double>(parameters) / 1e6);
-  double bytes = 0.0;
-  for (const std::string& tensor : source->names()) {
-    const DType dtype = source->stored_dtype(tensor);
-    bytes += static_cast<double>(source->shape(tensor).numel()) * static_cast<double>(size_of(dtype));
-    if (list) fmt::print("{:<60} {}{}\n", tensor, name(dtype), str(source->shape(tensor)));
+struct Token {
+  std::uint32_t id;
+  std::string text;
+};
+
+Token token(const Tokenizer& tokenizer, std::uint32_t id) {
+  try {
+    return {id, tokenizer.token(id)};
+  } catch (const Error&) {  // named by the configuration alone
+    return {id, "?"};
   }
-  fmt::print("tensors        {}, {} when decoded\n", source->names().size(), format_bytes(bytes));
+}
+
+void tell_tokens(Facts& facts, const std::string& name, const std::vector<Token>& tokens) {
+  std::string text;
+  Object list = Object::array();
+  for (const Token& t : tokens) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", t.text, t.id);
+    list.push_back({{"id", t.id}, {"token", t.text}});
+  }
+  facts.add(name, text.empty() ? "none" : text, std::move(list));
+}
+
+// A model may be looked at without its tokenizer.
+void tell_text(Facts& facts, const ModelSource& source) {
+  try {
+    const Tokenizer tokenizer = Tokenizer::from_json(source.tokenizer_json(), source.tokenizer_config_json());
+    std::vector<Token> bos, eos;
+    if (const auto id = tokenizer.bos_id()) bos.push_back(token(tokenizer, *id));
+    for (const std::uint32_t id : stop_ids(source, tokenizer)) eos.push_back(token(tokenizer, id));
+    tell_tokens(facts, "BOS", bos);
+    tell_tokens(facts, "EOS", eos);
+    const bool has_template = ChatTemplate::from_source(source).has_value();
+    facts.add("chat template", has_template ? "yes" : "no", has_template);
+  } catch (const Error& error) {
+    facts.add("tokenizer", fmt::format("none ({})", error.what()), nullptr);
+  }
+}
+
+// What is stored alike: as "3 bits, group 64", "bf16", "Q4_K".
+struct Form {
+  std::int64_t tensors = 0, weights = 0;
+  double bytes = 0.0;
+};
+using Forms = std::map<std::string, Form>;
+
+void count(Forms& forms, const std::string& name, std::int64_t weights, double bytes) {
+  Form& form = forms[name];
+  ++form.tensors;
+  form.weights += weights;
+  form.bytes += bytes;
+}
+
+double stored_bytes(const ModelSource& source, const std::string& tensor) {
+  return static_cast<double>(source.shape(tensor).numel()) *
+         static_cast<double>(size_of(source.stored_dtype(tensor)));
+}
+
+Forms forms_of_directory(const ModelSource& source, const std::vector<ModelTensor>& tensors) {
+  Forms forms;
+  const QuantizedReader reader(source);
+  for (const ModelTensor& t : tensors) {
+    const std::string path = module_path(t.name);
+    if (t.name.ends_with(".weight") && reader.is_quantized(path)) {
+      const AffineParams params = reader.format(path, t.shape);
+      double bytes = 0.0;
+      for (const char* part : {".weight", ".scales", ".biases"}) bytes += stored_bytes(source, path + part);
+      count(forms, fmt::format("{} bits, group {}", params.bits, params.group_size), t.shape.numel(), bytes);
+    } else {
+      count(forms, name(source.stored_dtype(t.name)), t.shape.numel(), stored_bytes(source, t.name));
+    }
+  }
+  return forms;
+}
+
+Forms forms_of_gguf(const fs::path& path) {
+  Forms forms;
+  const GgufFile file(path);
+  for (const GgufTensor& t : file.tensors()) {
+    count(forms, gguf_type_info(t.type).name, t.shape.numel(), static_cast<double>(t.bytes.size()));
+  }
+  return forms;
+}
+
+void tell_forms(Facts& facts, const Forms& forms) {
+  Form all;
+  Object list = Object::array();
+  std::vector<std::string> rows;
+  for (const auto& [name, f] : forms) {
+    all.weights += f.weights;
+    all.bytes += f.bytes;
+    const double bits = 8.0 * f.bytes / static_cast<double>(f.weights);
+    rows.push_back(fmt::format("{:<18} {:>5} tensors {:>10.2f} million weights {:>10} {:>7.3f} bits", name,
+                               f.tensors, static_cast<double>(f.weights) / 1e6, format_bytes(f.bytes), bits));
+    list.push_back({{"form", name},
+                    {"tensors", f.tensors},
+                    {"weights", f.weights},
+                    {"bytes", f.bytes},
+                    {"bits_per_weight", bits}});
+  }
+  facts.add("parameters", fmt::format("{:.2f} million", static_cast<double>(all.weights) / 1e6), all.weights);
+  const double bits = 8.0 * all.bytes / static_cast<double>(all.weights);
+  facts.add("bits per weight", fmt::format("{:.3f}", bits), bits);
+  facts.add("stored as", rows.front(), std::move(list));
+  for (std::size_t i = 1; i < rows.size(); ++i) facts.add_row(rows[i]);
+}
+
+void tell_quantization(Facts& facts, const ModelSource& source) {
+  const auto config = QuantizationConfig::find(source.config_json(), source.where());
+  if (!config) return;
+  const AffineParams p = config->defaults;
+  facts.add("quantized", fmt::format("{} bits, group {}", p.bits, p.group_size),
+            {{"bits", p.bits}, {"group_size", p.group_size}});
+}
+
+// Of a file, or of what a directory holds.
+void tell_size(Facts& facts, const fs::path& path) {
+  std::uintmax_t bytes = 0, files = 0;
+  const auto count_file = [&](const fs::path& file) { bytes += fs::file_size(file), ++files; };
+  if (fs::is_directory(path)) {
+    for (const auto& entry : fs::directory_iterator(path)) {
+      if (entry.is_regular_file()) count_file(entry.path());
+    }
+  } else {
+    count_file(path);
+  }
+  facts.add(
+      "size on disk",
+      fmt::format("{}, {} file{}", format_bytes(static_cast<double>(bytes)), files, files == 1 ? "" : "s"),
+      bytes);
+}
+
+void print_tensors(const ModelSource& source) {
+  for (const std::string& tensor : source.names())
+    fmt::print("{:<60} {}{}\n", tensor, name(source.stored_dtype(tensor)), str(source.shape(tensor)));
+}
+
+struct InfoOptions {
+  std::string path, json_file;
+  bool list = false;
+};
+
+void run_info(const InfoOptions& o) {
+  ReportFile report(o.json_file);
+  const fs::path path = find_model(o.path);
+  const auto source = open_model(path);
+  const ModelConfig config = source->config();
+  Facts facts;
+  tell_config(facts, config);
+  tell_text(facts, *source);
+  tell_quantization(facts, *source);
+  tell_forms(facts,
+             fs::is_directory(path) ? forms_of_directory(*source, tensor_list(config)) : forms_of_gguf(path));
+  tell_size(facts, path);
+  facts.print();
+  if (o.list) print_tensors(*source);
+  report.write(facts.json());
 }
 
 }  // namespace
 
 void add_info(CLI::App& app, int&) {
-  CLI::App* command = app.add_subcommand("info", "Shows a model's architecture and tensors.");
-  auto path = std::make_shared<std::string>();
-  auto list = std::make_shared<bool>(false);
+  CLI::App* command =
+      app.add_subcommand("info", "Shows a model's architecture, tokens, and how it is stored.");
+  auto o = std::make_shared<InfoOptions>();
   OptionGroup group(*command, "Model");
   group
-      .path("-m,--model,model", *path, "MODEL",
+      .path("-m,--model,model", o->path, "MODEL",
             "Hugging Face or MLX directory, GGUF file, or owner/name in the Hugging Face cache")
       ->required();
-  group.flag("--tensors", *list, "List every tensor");
-  command->callback([=] { run_info(*path, *list); });
+  group.flag("--tensors", o->list, "List every tensor");
+  OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
+  command->callback([=] { run_info(*o); });
 }
 
 }  // namespace mixtape::cli

@@ -1,9 +1,13 @@
 // mixtape quantize: plain rounding.
+#include <nlohmann/json.hpp>
+
 #include "cli/commands.h"
+#include "cli/model_card.h"
 #include "cli/model_options.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/quantize_options.h"
+#include "cli/training_hooks.h"
 
 namespace mixtape::cli {
 namespace {
@@ -20,9 +24,15 @@ void run_quantize(const QuantizeCommand& o) {
   const QuantizationPlan plan = o.quantize.plan(opened);
   print_plan(opened, plan, false);
   const DType storage = model_dtype(*opened.source);
-  output.require_space(storage_size(*opened.source, plan, storage).bytes);
+  const StorageSize size = storage_size(*opened.source, plan, storage);
+  output.require_space(size.bytes);
+  StageDisplay display;
   output.write([&](AtomicDirectory& directory) {
-    write_rounded_model(directory, *opened.source, plan, o.quantize.rounding(), storage, device);
+    write_card(directory.path(), o.quantize.out,
+               model_record("quantize", o.model, o.quantize, size.bits_per_weight()));
+    write_rounded_model(directory, *opened.source, plan, o.quantize.rounding(), storage, device,
+                        display.hooks());
+    display.close();
   });
 }
 

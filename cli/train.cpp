@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/group_table.h"
@@ -89,11 +90,12 @@ class TrainRun {
       return Status::stopped;
     }
     write(parameters, display);
-    if (interrupted()) {
+    const std::optional<Evaluation> result = evaluate_unless_stopped(parameters, display);
+    if (!result) {
       note(fmt::format("mixtape: interrupted after {} steps, not evaluated", report.steps_done));
       return Status::ok;
     }
-    tell(report, evaluate(parameters, display));
+    tell(report, *result);
     return report.best_step > 0 ? Status::ok : Status::not_improved;
   }
 
@@ -124,11 +126,18 @@ class TrainRun {
     });
   }
 
-  Evaluation evaluate(const Parameters& parameters, StageDisplay& display) {
+  // The model is written already: a stop costs no more than its figures.
+  std::optional<Evaluation> evaluate_unless_stopped(const Parameters& parameters, StageDisplay& display) {
     TapeWeights weights(tape_, parameters, Trainable::nothing);
     const CausalLm model(config_, weights, DType::f32);
-    const Evaluation result = mixtape::evaluate(model, nullptr, tape_, data_.report, o_.train.batch_size,
-                                                display.hooks(), "evaluating result");
+    std::optional<Evaluation> result;
+    try {
+      if (!interrupted())
+        result = evaluate(model, nullptr, tape_, data_.report, o_.train.batch_size, display.hooks(),
+                          "evaluating result");
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::interrupted) throw;
+    }
     display.close();
     return result;
   }

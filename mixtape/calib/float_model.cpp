@@ -27,7 +27,10 @@ void write_float_model(AtomicDirectory& output, const nlohmann::json& config_jso
     specs.push_back({name, file_dtype_of(dtype), value.shape()});
   }
   SafetensorsDirectoryWriter writer(output.path(), specs);
+  const auto total = static_cast<std::int64_t>(parameters.dense.size());
+  std::int64_t done = 0;
   for (const auto& [name, value] : parameters.dense) {
+    hooks.report({.stage = "writing", .done = done++, .total = total, .unit = "tensors"});
     hooks.throw_if_stopped("writing");
     writer.write(name, stored_as(dtype, name, value));
   }

@@ -15,6 +15,7 @@ log=$work/log
 stopped() {
   local signal=$1 phase=$2 status=$3 text=$4 process found
   shift 4
+  : >"$log"
   "$mixtape" "$@" >"$log" 2>&1 </dev/null &
   process=$!
   wait_for "$phase" "$log"
@@ -52,6 +53,10 @@ nothing="nothing was written"
   done
   stopped INT "validation loss" 130 "$nothing" $train $few --steps 100000
   nothing_left
+  for signal in INT:130 TERM:143 HUP:129; do
+    stopped ${signal%:*} "Once" ${signal#*:} "" generate --model "$model" --prompt Once -n 1000000
+    stopped ${signal%:*} "^device" ${signal#*:} "" generate --model "$model" --prompt Once -n 1000000 --samples 2
+  done
   stopped TERM "evaluating" 143 "" eval --model "$model" --text "$work/story" --length 8 --batch 1 --max-tokens 4000
 }
 

@@ -1,0 +1,29 @@
+// What a calibration tells: a table for people, figures for programs.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "mixtape/calib/calibrate.h"
+
+namespace mixtape::cli {
+
+// What each stage came to on the validation rows.
+void print_stages(const CalibrationReport& report);
+
+// Perplexity, KL and agreement of teacher, plain rounding and result; one line on steps, speed and memory.
+void print_table(const CalibrationReport& report, double bits_per_weight, bool keeps_best);
+
+// One line of what the experts saw, another of those that saw nothing; none for dense models.
+void print_experts(const TrainReport& report);
+
+// What each stage came to on the validation rows.
+void print_stages(const CalibrationReport& report);
+
+// Perplexity, KL and agreement before and after, the steps, and how the run ended: the same on every run.
+nlohmann::json figures(const CalibrationReport& report);
+// Every stage, loss and validation, every expert's tokens, speed and memory.
+nlohmann::json course(const CalibrationReport& report);
+
+}  // namespace mixtape::cli

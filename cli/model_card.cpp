@@ -1,0 +1,93 @@
+#include "cli/model_card.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/version.h"
+#include "mixtape/io/atomic_file.h"
+
+namespace mixtape::cli {
+namespace {
+
+// The last part of a path, however it ends; "Qwen/Qwen3-0.6B" and what is no longer path stay as they are.
+std::string last_name(const std::string& path) {
+  const std::size_t end = path.find_last_not_of('/');
+  if (end == path.npos) return path;
+  const std::string trimmed = path.substr(0, end + 1);
+  return trimmed.substr(trimmed.find_last_of('/') + 1);
+}
+
+std::string table_row(const nlohmann::json& record, const char* title, const std::string& suffix) {
+  return fmt::format("| {} | {:.3f} | {:.5f} | {:.1f} % |\n", title, record.at("ppl_" + suffix).get<double>(),
+                     record.at("kl_" + suffix).get<double>(),
+                     100.0 * record.at("top1_" + suffix).get<double>());
+}
+
+// Empty where nothing was measured.
+std::string table(const nlohmann::json& record) {
+  if (!record.contains("kl_rtn")) return "";
+  std::string text = "| | perplexity | KL to the original | same top token |\n|---|---|---|---|\n";
+  text += fmt::format("| original | {:.3f} | | |\n", record.at("ppl_teacher").get<double>());
+  text += table_row(record, "plain rounding", "rtn");
+  if (record.contains("kl_result")) text += table_row(record, "calibrated", "result");
+  return text + fmt::format("\nMeans over {} held-out positions, full vocabulary, temperature 1.\n\n",
+                            record.at("report_tokens").get<std::int64_t>());
+}
+
+std::string how(const nlohmann::json& record) {
+  if (!record.contains("steps")) return "rounded";
+  return fmt::format(
+      "rounded, and its scales and biases calibrated in {} steps against the original's next-token "
+      "distributions",
+      record.at("steps").get<std::int64_t>());
+}
+
+std::string readme(const std::string& name, const nlohmann::json& record) {
+  return fmt::format(
+      "---\n"
+      "library_name: mlx\n"
+      "pipeline_tag: text-generation\n"
+      "tags:\n"
+      "- mlx\n"
+      "---\n"
+      "\n"
+      "# {0}\n"
+      "\n"
+      "{1} at {2} bits in groups of {3}, {4:.3f} bits per weight: {5}, by mixtape {6}.\n"
+      "\n"
+      "{7}"
+      "```\n"
+      "mlx_lm.generate --model {0} --prompt 'Once upon a time'\n"
+      "mixtape generate --model {0} --prompt 'Once upon a time'\n"
+      "```\n"
+      "\n"
+      "mixtape.json has every setting and figure.\n",
+      name, last_name(record.at("model")), record.at("bits").get<int>(), record.at("group_size").get<int>(),
+      record.at("bits_per_weight").get<double>(), how(record), record.at("mixtape").get<std::string>(),
+      table(record));
+}
+
+}  // namespace
+
+nlohmann::json model_record(const std::string& command, const ModelOptions& model,
+                            const QuantizeOptions& quantize, double bits_per_weight) {
+  return {{"mixtape", fmt::format("{} ({})", version(), commit())},
+          {"command", command},
+          {"model", model.path},
+          {"bits", quantize.bits},
+          {"group_size", quantize.group_size},
+          {"rounding", quantize.mode},
+          {"smaller_groups", quantize.smaller_groups},
+          {"quantize_routers", quantize.quantize_routers},
+          {"bits_per_weight", bits_per_weight}};
+}
+
+void write_card(const std::filesystem::path& directory, const std::string& name,
+                const nlohmann::json& record) {
+  const auto replace = nlohmann::json::error_handler_t::replace;  // names of files may be no UTF-8
+  write_file(directory / "mixtape.json", record.dump(2, ' ', false, replace) + "\n");
+  write_file(directory / "README.md", readme(last_name(name), record));
+}
+
+}  // namespace mixtape::cli
