@@ -12,8 +12,7 @@ namespace {
 
 constexpr char kMagic[] = "_logits_";
 constexpr std::size_t kHeadBytes = 8 + 3 * 4;
-constexpr double kDepth = 16.0;     // nats below the largest log-probability that codes reach
-constexpr float kImpossible = -16;  // log-probabilities that count as none
+constexpr double kDepth = 16.0;  // nats below the largest log-probability that codes reach
 
 std::int64_t compared(std::int64_t length) { return length - 1 - length / 2; }
 std::int64_t record_bytes(std::int64_t vocab) { return 8 + 2 * ((vocab + 1) / 2 * 2); }
@@ -172,23 +171,29 @@ const std::byte* BaseLogits::record(std::int64_t position) const {
 }
 
 Reference::Block BaseLogits::block(std::int64_t begin, std::int64_t end, const Buffer& targets) {
-  const std::vector<std::uint32_t> right = targets.to_vector<std::uint32_t>();
+  const std::vector<std::uint32_t> rights = targets.to_vector<std::uint32_t>();
   std::vector<float> logits, nll;
+  std::vector<double> known;
   logits.reserve(static_cast<std::size_t>((end - begin) * vocab_));
   for (std::int64_t i = begin; i < end; ++i) {
     const std::byte* at = record(first_compared_ + i);
     const auto scale = read<float>(at), least = read<float>(at + 4);
-    const auto log_probability = [&](std::int64_t token) {
-      return least + scale * static_cast<float>(read<std::uint16_t>(at + 8 + 2 * token));
-    };
+    const auto code = [&](std::int64_t token) { return read<std::uint16_t>(at + 8 + 2 * token); };
+    // Else code 0 is the least token's own; 0.001: what f32 may have rounded.
+    const bool is_cut = static_cast<double>(scale) * 65535.0 > kDepth - 0.001;
+    known.push_back(0.0);
     for (std::int64_t token = 0; token < vocab_; ++token) {
-      const float p = log_probability(token);
-      logits.push_back(p > kImpossible ? p : -std::numeric_limits<float>::infinity());
+      const bool is_known = !is_cut || code(token) > 0;
+      const float p = least + scale * static_cast<float>(code(token));
+      logits.push_back(is_known ? p : -std::numeric_limits<float>::infinity());
+      if (is_known) known.back() += std::exp(static_cast<double>(p));
     }
-    nll.push_back(-log_probability(right[static_cast<std::size_t>(i - begin)]));
+    const std::uint32_t right = rights[static_cast<std::size_t>(i - begin)];
+    nll.push_back(-(least + scale * static_cast<float>(code(right))));
   }
   const Device& device = targets.device();
-  return {Buffer::from(device, {end - begin, vocab_}, logits), Buffer::from(device, {end - begin}, nll)};
+  return {Buffer::from(device, {end - begin, vocab_}, logits), Buffer::from(device, {end - begin}, nll),
+          known};
 }
 
 void save_base_logits(AtomicFile& file, const CausalLm& teacher, Tape& tape, std::span<const TokenRow> rows,

@@ -6,8 +6,9 @@
 //     f32 scale   f32 least   u16 codes [V, padded to an even number with 0]    log p = least + scale * code
 // Positions of the first half, which know little of their text, are not held and not compared. `least` is the least
 // log-probability, but not below the largest one - 16; scale = (largest - least) / 65535.
-// Accuracy: a log-probability is off by at most 1.3e-4 (half a scale and the rounding of f32). Tokens whose log p is
-// -16 or less (1.1e-7) count as impossible in the KL; the nll of a right token ends at -least.
+// Accuracy: a log-probability is off by at most 1.3e-4 (half a scale and the rounding of f32), so that a position's KL
+// may come out below 0 by as much. Where the codes span 16 nats, nothing is known of tokens with code 0 but that they are at most
+// e^-16 times as probable as the best one: the KL sums over the others, and the nll of a right token ends at -least.
 #pragma once
 
 #include <filesystem>

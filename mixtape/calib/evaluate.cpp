@@ -1,6 +1,7 @@
 #include "mixtape/calib/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
@@ -70,8 +71,16 @@ class Collector {
     keep(nll.value().to_vector<float>(), figures_.nll);
     if (!reference_) return;
     keep(teacher.nll.to_vector<float>(), figures_.teacher_nll);
-    keep(kl.value().to_vector<float>(), figures_.kl);
+    keep(known_part(kl.value().to_vector<float>(), teacher.known), figures_.kl);
     keep(equal(top, teacher_top), figures_.same_top1);
+  }
+
+  // sum p (log p - log q) over tokens whose p add up to `known`, from the KL of p / known.
+  static std::vector<float> known_part(std::vector<float> kl, const std::vector<double>& known) {
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      kl[i] = static_cast<float>(known[i] * (static_cast<double>(kl[i]) + std::log(known[i])));
+    }
+    return kl;
   }
 
   static std::vector<std::uint8_t> equal(const Buffer& a, const Buffer& b) {

@@ -17,6 +17,9 @@ class Reference {
   struct Block {
     Buffer logits;  // f32 [positions, vocab], up to a constant per position; -inf: probability 0
     Buffer nll;     // f32 [positions]: of the targets
+    // By position, the probability that the logits stand for, where some tokens' is not known: the KL sums over the
+    // others alone. Empty: all of it.
+    std::vector<double> known = {};
   };
   virtual ~Reference() = default;
   virtual std::int64_t vocab_size() const = 0;
