@@ -58,23 +58,18 @@ struct ProgramOptions {
 
   // What the recipe decides and the command line does not name.
   void settle(const ModelConfig& config, const Device& device) {
-    if (trained.empty())
-      trained = effort() == Effort::fast ? "nothing" : effort() == Effort::good ? "scales" : "codes";
-    const Training training =
-        training_of(effort() == Effort::fast ? Effort::good : effort(), config, text.length, device);
+    const bool is_fast = effort() == Effort::fast;
+    const Training training = training_of(is_fast ? Effort::good : effort(), config, text.length, device);
+    if (trained.empty()) trained = is_fast ? "nothing" : training.trains_codes ? "codes" : "scales";
     if (chooses_batch) dwq.train.batch_size = training.batch_size;
     if (chooses_steps) dwq.train.steps = training.steps;
+    dwq.trains_codes = trained == "codes";
   }
 
   // Fits, then training, as far as asked for.
   std::vector<Method> methods() const {
     std::vector<Method> all = fits(initial_fit(), quantize.rounding());
     if (trains()) all.push_back(mixtape::dwq(dwq));
-    if (trained == "codes") {
-      DwqOptions with_codes = dwq;
-      with_codes.trains_codes = true;
-      all.push_back(mixtape::dwq(with_codes));
-    }
     return all;
   }
 };
@@ -279,8 +274,10 @@ void add_recipe_options(CLI::App& command, ProgramOptions& o) {
   group.choice(
       "--fit", o.fit, {"mlx", "least-squares", "gptq"},
       "The fit before training: plain rounding alone; then least squares weighted by the inputs; then GPTQ");
-  group.choice("--train", o.trained, {"nothing", "scales", "codes"},
-               "What learns after the fit, instead of the recipe's");
+  group.choice(
+      "--train", o.trained, {"nothing", "scales", "codes"},
+      "What learns after the fit: scales and biases, or codes with them; if not given, codes where the model "
+      "is small enough");
 }
 
 void add_training_options(CLI::App& command, ProgramOptions& o) {
@@ -332,6 +329,7 @@ void use_reference_recipe(const CLI::App& command, ProgramOptions& o) {
   apply_reference_settings(train);
   if (command.count("--lr") > 0) train.learning_rate = asked.learning_rate;
   if (command.count("--batch") > 0) train.batch_size = asked.batch_size;
+  if (command.count("--temperature") == 0) o.dwq.loss.temperature = 2.0f;
   if (command.count("--validate-every") > 0) train.validate_every = asked.validate_every;
   o.one_pass = command.count("--steps") == 0;
   require(o.text.shares.empty() && o.text.report_files.empty(),

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "cli/evaluation_table.h"
 #include "cli/progress.h"
@@ -41,15 +40,6 @@ void add_figures(nlohmann::json& json, const std::string& name, const Evaluation
   json["top1_" + name + "_error"] = e.top1_error;
 }
 
-// A model of many experts has notes for each of its matrices.
-void print_notes(const std::vector<std::string>& notes) {
-  constexpr std::size_t kFew = 3, kWidth = 100;
-  for (const std::string& note : std::span(notes).first(std::min(kFew, notes.size()))) {
-    fmt::print("  {}{}\n", note.substr(0, kWidth), note.size() > kWidth ? "..." : "");
-  }
-  if (notes.size() > kFew) fmt::print("  and {} more (the report of --json has all)\n", notes.size() - kFew);
-}
-
 nlohmann::json stages(const CalibrationReport& report) {
   nlohmann::json all = nlohmann::json::array();
   for (const StageReport& s : report.stages) {
@@ -71,7 +61,7 @@ void print_stages(const CalibrationReport& report) {
   for (const StageReport& s : report.stages) {
     fmt::print("{:<26}{:>10.1f}{:>21}{}\n", s.method, s.seconds,
                s.kl ? with_error(s.kl->mean, s.kl->mean_error, 5) : "", s.kept ? "" : "   not kept");
-    print_notes(s.notes);
+    for (const std::string& note : s.notes) fmt::print("  {}\n", note);
   }
 }
 

@@ -45,8 +45,9 @@ TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student
                                : shuffled_batches(in.data.train.size(), o.train.batch_size, o.seed);
   TrainOptions options = o.train;
   if (o.rate_from_start && in.start_kl) {
-    options.learning_rate = rate_for_start(*in.start_kl);
-    options.code_rate = code_rate_for_start(*in.start_kl);
+    options.code_rate = code_rate_for(options.steps);
+    // Beside codes that learn, scales have less to make up for.
+    options.learning_rate = rate_for_start(*in.start_kl) * (o.trains_codes ? 0.5 : 1.0);
   }
   if (o.trains_codes) add_latent_codes(student, in.teacher, in.plan);
   const TrainReport report =
@@ -59,8 +60,11 @@ TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student
 
 }  // namespace
 
-double rate_for_start(double kl) { return std::clamp(0.004 * std::sqrt(kl), 1e-4, 0.02); }
-double code_rate_for_start(double kl) { return std::clamp(0.01 * std::sqrt(kl), 2e-4, 0.04); }
+double rate_for_start(double kl) { return std::clamp(0.005 * std::sqrt(kl), 1e-4, 0.02); }
+
+double code_rate_for(std::int64_t steps) {
+  return std::clamp(1.2 / static_cast<double>(steps), 0.002, 0.012);
+}
 
 Method dwq(const DwqOptions& options) {
   return {

@@ -11,20 +11,24 @@ namespace mixtape {
 
 // A step size for a student of this mean KL, in the units of TrainOptions::learning_rate. KL grows with the square of
 // the weights' errors, so what scales have to make up for, with its root:
-//   0.004 sqrt(kl), within 1e-4 and 0.02
+//   0.005 sqrt(kl), within 1e-4 and 0.02
 // The factor is measured (bench/results/quality.csv); half and twice of it give nearly the same.
 double rate_for_start(double kl);
-// Of learned codes, in codes: 0.01 sqrt(kl).
-double code_rate_for_start(double kl);
+
+// A step size for codes that learn, in codes: over the run, warm-up and decay among it, a code whose gradient always
+// points the same way comes about half a cell beyond the next one; within 0.002 and 0.012, beyond which the noise of
+// single batches moves codes.
+double code_rate_for(std::int64_t steps);
 
 struct DwqOptions {
   TrainOptions train;
-  // Both rates are those of the student that comes in, where its KL was measured.
+  // The learning rate is that of the student that comes in, where its KL was measured, half of it beside codes that
+  // learn; theirs is code_rate_for the steps.
   bool rate_from_start = false;
   // Codes learn too (learned_codes.h): 20 more bytes for each weight (value, gradient, two moments, best state), and
   // its decoded value while a batch is worked on.
   bool trains_codes = false;
-  KlOptions loss{.temperature = 2.0f, .top_k = 0, .rest_bucket = false};
+  KlOptions loss{.temperature = 1.0f, .top_k = 0, .rest_bucket = false};
   // The teacher's top_k largest logits of every training and validation row: written here if the directory
   // doesn't exist, read in each step. Empty: the teacher runs beside the student.
   std::filesystem::path target_dir;

@@ -1,6 +1,7 @@
 #include "mixtape/calib/learned_codes.h"
 
 #include "mixtape/ops/elementwise/elementwise.h"
+#include "mixtape/ops/elementwise/select.h"
 #include "mixtape/ops/latent_codes/latent_codes.h"
 #include "mixtape/ops/layout/layout.h"
 #include "mixtape/ops/quantize/quantize.h"
@@ -9,7 +10,7 @@
 namespace mixtape {
 namespace {
 
-// A code's cell ends half a code from it; so much of it is used, in f32 on either side of codes up to 255.
+// A code's cell ends half a code from it, on which side ties round depends on the code: a little less.
 constexpr double kHalfCell = 0.499;
 
 // The codes themselves, f32 [..., N, K].
@@ -28,7 +29,7 @@ Buffer latent_of(Tape& tape, const Buffer& w, const QuantizedMatrix& q) {
   };
   const Var exact = (by_group(w, group) - by_group(q.biases, 1)) / by_group(q.scales, 1);  // [groups, g]
   const Var codes = reshape(codes_as_numbers(tape, q), {groups, group});
-  const Var latent = minimum(maximum(exact, codes - kHalfCell), codes + kHalfCell);
+  const Var latent = where(abs(exact - codes) < kHalfCell, exact, codes);
   tape.encoder().commit_and_wait();
   return latent.value().reshape(w.shape());
 }

@@ -6,8 +6,9 @@
 
 namespace mixtape {
 
-// Gives each quantized matrix but the embedding, which is looked up too, latent codes: where the source's weight lies
-// between the codes, (w - bias) / scale, moved into the cell of the code that was fitted, so that nothing changes.
+// Gives each quantized matrix but the embedding, which is looked up too, latent codes: (w - bias) / scale of the
+// source's weight where that rounds to the code that was fitted, else that code itself, so that what GPTQ chose against
+// the nearest one isn't undone by the first step.
 void add_latent_codes(Student& student, const Teacher& teacher, const QuantizationPlan& plan);
 
 // Rounds latent codes to codes and lets them go.

@@ -43,7 +43,9 @@ Training training_of(Effort effort, const ModelConfig& config, std::int64_t leng
   const std::int64_t batch = is_cpu ? 4 : 16;
   const double step = 8.0 * weights_per_token(config) * static_cast<double>(batch * length);
   const auto steps = static_cast<std::int64_t>(std::clamp(operations / step, 20.0, 200.0));
-  return {batch, effort == Effort::best ? 4 * steps : steps};
+  double weights = 0.0;
+  for (const ModelTensor& t : tensor_list(config)) weights += static_cast<double>(t.shape.numel());
+  return {batch, effort == Effort::best ? 4 * steps : steps, weights <= (is_cpu ? 2.5e8 : 1e9)};
 }
 
 }  // namespace mixtape

@@ -19,16 +19,18 @@ std::vector<Method> fits(InitialFit fit, Rounding rounding = Rounding::gpu);
 
 enum class Effort {
   fast,  // all fits, no training
-  good,  // and DWQ
-  best,  // and learned codes; four times the steps
+  good,  // and DWQ, of codes too where the model is small enough for that
+  best,  // and four times the steps
 };
 
 struct Training {
   std::int64_t batch_size = 0, steps = 0;
+  bool trains_codes = false;
 };
 
 // Of `good` and `best` on rows of `length` tokens. A step costs 8 operations for each weight that a token passes, and
-// good spends about 1e14 on a CPU (eight minutes on two cores) and 2e16 on a GPU, in 20 to 200 steps.
+// good spends about 1e14 on a CPU (eight minutes on two cores) and 2e16 on a GPU, in 20 to 200 steps. Codes learn too
+// in models of up to 250 million weights on a CPU and a billion on a GPU: they take 22 bytes each.
 Training training_of(Effort effort, const ModelConfig& config, std::int64_t length, const Device& device);
 
 }  // namespace mixtape

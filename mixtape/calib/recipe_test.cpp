@@ -28,15 +28,20 @@ TEST(Recipe, StepsFollowTheModelsSize) {
   config.vocab_size = 134000000 / config.hidden_size;
   const Training good = training_of(Effort::good, config, 512, cpu);
   EXPECT_EQ(good.batch_size, 4);
+  EXPECT_TRUE(good.trains_codes);
   EXPECT_NEAR(static_cast<double>(good.steps), 1e14 / (8 * 134.5e6 * 2048), 1.0);
   config.vocab_size = 8000000000 / config.hidden_size;
   EXPECT_EQ(training_of(Effort::good, config, 512, cpu).steps, 20);  // a large one: the least
+  EXPECT_FALSE(training_of(Effort::good, config, 512, cpu).trains_codes);
 }
 
 TEST(Recipe, RateFollowsTheStart) {
   EXPECT_DOUBLE_EQ(rate_for_start(0.25), 2.0 * rate_for_start(0.0625));
   EXPECT_DOUBLE_EQ(rate_for_start(0.0), 1e-4);
   EXPECT_DOUBLE_EQ(rate_for_start(1e9), 0.02);
+  EXPECT_DOUBLE_EQ(code_rate_for(150), 0.008);
+  EXPECT_DOUBLE_EQ(code_rate_for(1), 0.012);
+  EXPECT_DOUBLE_EQ(code_rate_for(100000), 0.002);
 }
 
 }  // namespace

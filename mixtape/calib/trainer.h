@@ -25,7 +25,7 @@ struct TrainOptions {
   // any size. Absolute: as it is.
   double learning_rate = 0.01;
   bool relative_rate = true;
-  double code_rate = 0.005;   // step size of latent codes, in codes
+  double code_rate = 0.008;   // step size of latent codes, in codes
   double warmup_share = 0.1;  // of the steps
   double final_rate_share = 0.0;
   bool constant_rate = false;       // no warm-up, no decay

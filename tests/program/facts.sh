@@ -97,8 +97,6 @@ for i in $(seq 40); do echo "zq$((i * 7919 % 1000))|{#}~@$((i * 104729 % 10007))
 expect 0 "KL cut by" calibrate --model models/tiny-moe --bits 3 --text "$work/story" $few $two --lr 0.002 --out "$work/new" --json "$work/report.json"
 [ "$(grep -ciE '^experts|^unseen' <<<"$output")" -le 2 ] || complain "more than two lines on experts: $output"
 [ "$(grep -c 'router' <<<"$output")" -le 3 ] || complain "a line for each router: $output"
-[ "$(grep -c '^  model\.layers' <<<"$output")" -le 6 ] || complain "a note for each matrix: $output"
-[ "$(python3 -c 'import json, sys; print(sum(len(s["notes"]) for s in json.load(open(sys.argv[1]))["stages"]))' "$work/report.json")" -gt 6 ] || complain "no notes in the report: $(cat "$work/report.json")"
 grep -A 60 '^experts ' <<<"$output" | grep -q '^calibrated ' || complain "the table isn't below the experts: $output"
 grep -q '"expert_tokens": {' "$work/report.json" || complain "no tokens of experts in: $(cat "$work/report.json")"
 rm -r "$work/new" "$work/report.json"
