@@ -7,7 +7,7 @@ using namespace mixtape;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const fuzz::Files files;
   const auto path = files.write("input.jsonl", fuzz::text_of(data, size));
-  fuzz::allow_error([&] { read_documents(path, ""); });
-  fuzz::allow_error([&] { split_documents(read_utf8_file(path), "\n\n"); });
+  fuzz::allow_error([&] { read_jsonl(path); });
+  fuzz::allow_error([&] { read_utf8_file(path); });
   return 0;
 }

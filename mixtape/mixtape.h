@@ -64,7 +64,6 @@
 #include "mixtape/ops/log_softmax/log_softmax.h"
 #include "mixtape/ops/matmul/matmul.h"
 #include "mixtape/ops/moe_route/moe_route.h"
-#include "mixtape/ops/outer_product/outer_product.h"
 #include "mixtape/ops/quantize/affine.h"
 #include "mixtape/ops/quantize/quantize.h"
 #include "mixtape/ops/quantized_embedding/quantized_embedding.h"

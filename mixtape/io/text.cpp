@@ -13,12 +13,6 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-std::string_view strip_line_breaks(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of("\r\n");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of("\r\n") + 1 - begin);
-}
-
 void check_message(const ordered_json& message, std::size_t index, const std::string& where) {
   const auto wrong = [&](const char* what) {
     fail(ErrorCode::format, where, ": message ", index, ' ', what);
@@ -79,17 +73,6 @@ std::string read_utf8_file(const std::filesystem::path& path) {
   return text;
 }
 
-std::vector<std::string> split_documents(std::string_view text, std::string_view separator) {
-  std::vector<std::string> documents;
-  while (!text.empty()) {
-    const std::size_t end = separator.empty() ? text.npos : text.find(separator);
-    const std::string_view document = strip_line_breaks(text.substr(0, end));
-    if (!document.empty()) documents.emplace_back(document);
-    text.remove_prefix(end == text.npos ? text.size() : end + separator.size());
-  }
-  return documents;
-}
-
 std::vector<Document> read_jsonl(const std::filesystem::path& path) {
   const std::string text = read_utf8_file(path);
   std::vector<Document> documents;
@@ -103,19 +86,6 @@ std::vector<Document> read_jsonl(const std::filesystem::path& path) {
       documents.back().where = where;
     }
   }
-  return documents;
-}
-
-std::vector<Document> read_documents(const std::filesystem::path& path, std::string_view separator) {
-  std::vector<Document> documents;
-  if (path.extension() == ".jsonl") {
-    documents = read_jsonl(path);
-  } else {
-    for (std::string& text : split_documents(read_utf8_file(path), separator)) {
-      documents.push_back({std::move(text), {}, {}, path.string()});
-    }
-  }
-  if (documents.empty()) fail(ErrorCode::format, path.string(), ": found no document");
   return documents;
 }
 

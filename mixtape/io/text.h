@@ -1,9 +1,8 @@
-// Training and evaluation text: plain files cut into documents, and .jsonl files of chats.
+// Training and evaluation text: plain files, and .jsonl files of chats.
 #pragma once
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace mixtape {
@@ -22,16 +21,8 @@ struct Document {
 // UTF-8.
 std::string read_utf8_file(const std::filesystem::path& path);
 
-// Cuts at each `separator`; line breaks at both ends of a document are dropped, and so are empty documents.
-// An empty separator cuts nothing.
-std::vector<std::string> split_documents(std::string_view text, std::string_view separator);
-
 // One JSON object a line, blank lines ignored: {"messages": [...]} or {"prompt", "completion"} (a user's
 // message and the assistant's answer) or {"text"}. Throws format, naming file and line.
 std::vector<Document> read_jsonl(const std::filesystem::path& path);
-
-// read_jsonl for a name that ends in .jsonl, else the documents of a text file. Throws format if there are
-// none.
-std::vector<Document> read_documents(const std::filesystem::path& path, std::string_view separator);
 
 }  // namespace mixtape

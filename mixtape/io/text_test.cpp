@@ -40,13 +40,6 @@ TEST(Text, ByteOrderMarkIsDropped) {
   EXPECT_EQ(read_utf8_file(directory.write("empty.txt", "")), "");
 }
 
-TEST(Text, SplitDocuments) {
-  EXPECT_THAT(split_documents("one\nline\n<|end|>\r\n two \n<|end|>\n<|end|>\n", "<|end|>"),
-              ElementsAre("one\nline", " two "));
-  EXPECT_THAT(split_documents("a\n\nb", ""), ElementsAre("a\n\nb"));
-  EXPECT_THAT(split_documents("\n\n", "x"), ElementsAre());
-}
-
 TEST(Text, ReadsThreeKindsOfLines) {
   const testing::TempDirectory directory;
   const auto path =
@@ -84,14 +77,6 @@ TEST(Text, BadLinesNameFileAndLine) {
   EXPECT_THAT(message_of([&] { read_jsonl(deep); }), HasSubstr("nests deeper than 64"));
   const auto nul = directory.write("nul.jsonl", std::string("{\"text\": \"a\"}\0junk", 18));
   EXPECT_THAT(message_of([&] { read_jsonl(nul); }), HasSubstr("NUL"));
-}
-
-TEST(Text, ReadDocumentsByExtension) {
-  const testing::TempDirectory directory;
-  EXPECT_EQ(read_documents(directory.write("a.jsonl", "{\"text\": \"x\"}"), "").size(), 1u);
-  EXPECT_EQ(read_documents(directory.write("a.txt", "x--y"), "--").size(), 2u);
-  EXPECT_THAT(message_of([&] { read_documents(directory.write("b.txt", "\n"), ""); }),
-              HasSubstr("no document"));
 }
 
 TEST(Utf8, LossyReplacesEachIllFormedSequenceOnce) {

@@ -37,8 +37,6 @@ std::vector<double> values_of(const Buffer& b) {
   return {v.begin(), v.end()};
 }
 
-// ||a - b|| / ||b||; exactly 0 is wanted where b is 0.
-
 // input_ids [2,17] without the last column, and the column after each.
 struct Ids {
   Buffer all, inputs, targets;

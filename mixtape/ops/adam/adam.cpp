@@ -76,32 +76,6 @@ void adam_step(CommandEncoder& encoder, const std::vector<AdamTensor>& tensors, 
   encoder.encode(dispatch);
 }
 
-void adam_step_rows(CommandEncoder& encoder, const AdamRows& table, const AdamOptions& options) {
-  constexpr const char* kOp = "adam_step_rows";
-  check_options(options);
-  const auto& [p, g, m, v, unit] = table;
-  check_parameter(kOp, "p", p);
-  check_parameter(kOp, "g.rows", g.rows);
-  require(p.shape().rank() == 2 && p.shape()[0] > 0, kOp, ": p is ", p, ", expected [rows, hidden]");
-  check_indices(kOp, "g.ids", g.ids);
-  check_not_empty(kOp, "g.rows", g.rows);
-  check_is(kOp, "g.rows", g.rows, g.rows.dtype(), {g.ids.numel(), p.shape()[1]});
-  check_is(kOp, "g.ids", g.ids, DType::u32, {g.ids.numel()});
-  check_is(kOp, "g.count", g.count, DType::u32, {1});
-  check_is(kOp, "m", m, DType::f32, p.shape());
-  check_is(kOp, "v", v, DType::f32, p.shape());
-  require(std::isfinite(unit), kOp, ": unit is ", unit, ", expected a finite number");
-  check_no_overlap(kOp, "m", m, "p", p);
-  check_no_overlap(kOp, "v", v, "p", p);
-  check_no_overlap(kOp, "v", v, "m", m);
-  for (const Buffer* out : {&p, &m, &v}) check_no_overlap(kOp, "p, m or v", *out, "g.rows", g.rows);
-  const AdamRowsParams params{params_of(options), unit, p.shape()[0], p.shape()[1], g.ids.numel()};
-  encoder.encode({.kernel = kOp,
-                  .params = params_bytes(params),
-                  .reads = {g.ids, g.rows, g.count},
-                  .writes = {p, m, v}});
-}
-
 void sum_of_squares(CommandEncoder& encoder, const std::vector<Buffer>& tensors, const Buffer& out) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     check_parameter("sum_of_squares", str("tensors[", i, "]"), tensors[i]);

@@ -13,7 +13,6 @@
 
 #include <vector>
 
-#include "mixtape/ops/embedding/embedding.h"
 #include "mixtape/runtime/command_encoder.h"
 
 namespace mixtape {
@@ -34,17 +33,6 @@ struct AdamOptions {
 };
 
 void adam_step(CommandEncoder& encoder, const std::vector<AdamTensor>& tensors, const AdamOptions& options);
-
-// A table whose gradient names some of its rows (embedding_backward_sparse). p, m, v [rows, hidden].
-struct AdamRows {
-  Buffer p;
-  SparseRows g;
-  Buffer m, v;
-  float unit = 1.0f;
-};
-// The same step for the rows that g names; the others stay as they are, moments and decay included. An id
-// outside the table is index_out_of_range at wait, its gradient is dropped.
-void adam_step_rows(CommandEncoder& encoder, const AdamRows& table, const AdamOptions& options);
 
 // out f32 [1] = sum of the squares of all elements, f32, bf16 or f16. Summed in f32 within blocks whose size
 // is fixed, in f64 across them; accuracy 600 * 2^-24 relative. For clipping by the global norm. 0 for no

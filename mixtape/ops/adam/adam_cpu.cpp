@@ -68,25 +68,6 @@ void update_block(const HostCall& call, const Block& b) {
   });
 }
 
-template <class P, class G>
-void update_rows(const HostCall& call) {
-  const auto& p = call.params<AdamRowsParams>();
-  const auto* ids = call.read<std::uint32_t>(0);
-  const G* g = call.read<G>(1);
-  const std::int64_t count = call.read<std::uint32_t>(2)[0];
-  cpu::parallel_for(count, cpu::row_grain(p.hidden), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      if (ids[i] >= p.rows) {
-        call.report_index(i, ids[i], p.rows);
-        continue;
-      }
-      const std::int64_t at = ids[i] * p.hidden;
-      update(call.write<P>(0) + at, g + i * p.hidden, call.write<float>(1) + at, call.write<float>(2) + at,
-             static_cast<std::size_t>(p.hidden), p.options, p.unit);
-    }
-  });
-}
-
 template <class T>
 float squares(const T* x, std::size_t n) {
   const std::size_t step = lanes();
@@ -123,12 +104,6 @@ void adam_step(const HostCall& call) {
   });
 }
 
-void adam_step_rows(const HostCall& call) {
-  with_type(call.writes[0].dtype(), [&](auto p) {
-    with_type(call.reads[1].dtype(), [&](auto g) { update_rows<decltype(p), decltype(g)>(call); });
-  });
-}
-
 void sum_of_squares(const HostCall& call) {
   BlockList list(call.reads.size());
   for (std::size_t t = 0; t < call.reads.size(); ++t) list.set_count(t, call.reads[t].numel());
@@ -149,7 +124,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mixtape {
 MIXTAPE_REGISTER_SIMD_ONE(adam_step)
-MIXTAPE_REGISTER_SIMD_ONE(adam_step_rows)
 MIXTAPE_REGISTER_SIMD_ONE(sum_of_squares)
 }  // namespace mixtape
 #endif

@@ -17,14 +17,6 @@ void adam_step(const Call& call) {
   }
 }
 
-void adam_step_rows(const Call& call) {
-  const auto& p = call.params<AdamRowsParams>();
-  call.launch(str("adam_step_rows_", call.write(0).dtype(), "_", call.dtype(1)),
-              grid_of(ceil_div(p.capacity, 8)), {32, 8, 1}, p,
-              {call.read(0), call.read(1), call.read(2), call.write(0), call.write(1), call.write(2),
-               call.index_errors(p.rows, false)});
-}
-
 void sum_of_squares(const Call& call) {
   std::int64_t blocks = 0;
   for (const Buffer& x : call.dispatch.reads) blocks += ceil_div(x.numel(), kAdamBlock);
@@ -43,7 +35,6 @@ void sum_of_squares(const Call& call) {
 }
 
 MIXTAPE_GPU_LAUNCHER("adam_step", adam_step);
-MIXTAPE_GPU_LAUNCHER("adam_step_rows", adam_step_rows);
 MIXTAPE_GPU_LAUNCHER("sum_of_squares", sum_of_squares);
 
 }  // namespace

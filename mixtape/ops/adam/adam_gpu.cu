@@ -51,45 +51,6 @@ MIXTAPE_DEVICE void adam_step(const AdamTensorParams& a, Global<const float> uni
   ADAM(P, f16)
 MIXTAPE_VALUE_KERNELS(ADAMS)
 
-// The rows that a sparse gradient names, one per warp.
-template <class P, class G>
-MIXTAPE_DEVICE void adam_step_rows(const AdamRowsParams& a, Global<const std::uint32_t> ids,
-                                   Global<const G> g, Global<const std::uint32_t> count, Global<P> p,
-                                   Global<float> m, Global<float> v, Global<std::uint64_t> errors) {
-  constexpr int kPack = 4;
-  const std::int64_t row = row_index();
-  if (row >= a.capacity || row >= count[0]) return;
-  const std::int64_t id = ids[row];
-  if (id >= a.rows) {
-    if (lane() == 0) report_index(errors, row, static_cast<std::uint32_t>(id));
-    return;
-  }
-  const Global<const G> gradient = g + row * a.hidden;
-  const Global<P> value = p + id * a.hidden;
-  const Global<float> mean = m + id * a.hidden, square = v + id * a.hidden;
-  const float rate = a.options.lr * a.unit * a.options.correction1;
-  const bool is_packed = a.hidden % kPack == 0 && is_aligned(g, kPack * sizeof(G)) &&
-                         is_aligned(p, kPack * sizeof(P)) && is_aligned(m, 16) && is_aligned(v, 16);
-  if (is_packed) {
-    for (std::int64_t c = lane() * kPack; c < a.hidden; c += kLanes * kPack)
-      update_at<P, G, kPack>(a.options, rate, c, gradient, value, mean, square);
-  } else {
-    for (std::int64_t c = lane(); c < a.hidden; c += kLanes)
-      update_at<P, G, 1>(a.options, rate, c, gradient, value, mean, square);
-  }
-}
-#define ROWS(P, G)                                                                                   \
-  MIXTAPE_KERNEL(adam_step_rows_##P##_##G, 256, AdamRowsParams a, Global<const std::uint32_t> ids,   \
-                 Global<const G> g, Global<const std::uint32_t> count, Global<P> p, Global<float> m, \
-                 Global<float> v, Global<std::uint64_t> errors) {                                    \
-    adam_step_rows<P, G>(a, ids, g, count, p, m, v, errors);                                         \
-  }
-#define ALL_ROWS(P) \
-  ROWS(P, f32)      \
-  ROWS(P, bf16)     \
-  ROWS(P, f16)
-MIXTAPE_VALUE_KERNELS(ALL_ROWS)
-
 // A block of kAdamBlock elements per block: four packs of each thread are under way at a time.
 template <class T, int N>
 MIXTAPE_DEVICE float squares_of_thread(Global<const T> x, std::int64_t begin, std::int64_t end) {

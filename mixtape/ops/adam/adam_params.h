@@ -20,12 +20,4 @@ struct AdamParams {
   float grad_scale;
 };
 
-struct AdamRowsParams {
-  AdamParams options;
-  float unit;
-  std::int64_t rows;      // of the table
-  std::int64_t hidden;    // elements of a row
-  std::int64_t capacity;  // of the gradient
-};
-
 }  // namespace mixtape

@@ -1,7 +1,5 @@
 #include "mixtape/ops/embedding/embedding.h"
 
-#include <algorithm>
-
 #include "mixtape/runtime/checks.h"
 
 namespace mixtape {
@@ -52,36 +50,6 @@ void embedding_backward(CommandEncoder& encoder, const Buffer& ids, const Buffer
                   .params = params_bytes(params_of(dtable, ids, accumulate)),
                   .reads = {ids, dy},
                   .writes = {dtable}});
-}
-
-SparseRows alloc_sparse_rows(const Device& device, DType dtype, std::int64_t ids, std::int64_t table_rows,
-                             std::int64_t hidden) {
-  const std::int64_t capacity = std::min(ids, table_rows);
-  return {device.alloc_uninitialized(DType::u32, {capacity}),
-          device.alloc_uninitialized(dtype, {capacity, hidden}), device.alloc(DType::u32, {1})};
-}
-
-void embedding_backward_sparse(CommandEncoder& encoder, const Buffer& ids, const Buffer& dy,
-                               std::int64_t table_rows, const SparseRows& gradient) {
-  constexpr const char* kOp = "embedding_backward_sparse";
-  check_table(kOp, "rows", gradient.rows);
-  check_indices(kOp, "ids", ids);
-  check_not_empty(kOp, "ids", ids);
-  require(table_rows > 0 && table_rows < std::int64_t{1} << 32, kOp, ": table_rows is ", table_rows,
-          ", expected 1 to below 2^32");
-  check_is(kOp, "dy", dy, gradient.rows.dtype(), output_shape(ids, gradient.rows));
-  const std::int64_t capacity = std::min(ids.numel(), table_rows);
-  check_is(kOp, "rows", gradient.rows, dy.dtype(), {capacity, dy.shape().cols()});
-  check_is(kOp, "gradient.ids", gradient.ids, DType::u32, {capacity});
-  check_is(kOp, "count", gradient.count, DType::u32, {1});
-  check_no_overlap(kOp, "rows", gradient.rows, "dy", dy);
-  check_no_overlap(kOp, "gradient.ids", gradient.ids, "ids", ids);
-  EmbeddingParams params = params_of(gradient.rows, ids, Accumulate::no);
-  params.rows = table_rows;
-  encoder.encode({.kernel = str("embedding_backward_sparse_", dy.dtype()),
-                  .params = params_bytes(params),
-                  .reads = {ids, dy},
-                  .writes = {gradient.ids, gradient.rows, gradient.count}});
 }
 
 Var embedding(const Var& table, const Buffer& ids) {

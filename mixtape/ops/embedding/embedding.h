@@ -7,8 +7,7 @@
 //   ids, are cut into blocks of kSegmentBlock; a block is summed left to right in f32 from +0, the block sums
 //   are added left to right, with Accumulate::yes the old value is added last, then one rounding. A row that
 //   no id names is +0, or is not touched.
-// Cost: O(rows*hidden + ids*hidden), accumulating or sparse O(rows + ids*hidden): a stable sort of the ids,
-//   then sums.
+// Cost: O(rows*hidden + ids*hidden), accumulating O(rows + ids*hidden): a stable sort of the ids, then sums.
 // Accuracy: half a unit of the result + (min(n, kSegmentBlock) + n/kSegmentBlock) * 2^-24 * sum |dy| for n
 //   occurrences.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension;
@@ -25,18 +24,6 @@ void embedding_forward(CommandEncoder& encoder, const Buffer& table, const Buffe
 
 void embedding_backward(CommandEncoder& encoder, const Buffer& ids, const Buffer& dy, const Buffer& dtable,
                         Accumulate accumulate = Accumulate::no);
-
-// A gradient table of which only the rows that the ids name are kept.
-struct SparseRows {
-  Buffer ids;    // u32 [capacity]: those named, once each and rising
-  Buffer rows;   // [capacity, hidden]: their rows of dtable, byte for byte
-  Buffer count;  // u32 [1]: how many there are; nothing is written beyond
-};
-// With the capacity that so many ids into a table of so many rows can need.
-SparseRows alloc_sparse_rows(const Device& device, DType dtype, std::int64_t ids, std::int64_t table_rows,
-                             std::int64_t hidden);
-void embedding_backward_sparse(CommandEncoder& encoder, const Buffer& ids, const Buffer& dy,
-                               std::int64_t table_rows, const SparseRows& gradient);
 
 Var embedding(const Var& table, const Buffer& ids);
 

@@ -39,16 +39,6 @@ void backward(benchmark::State& state, DType dtype, std::int64_t rows, std::int6
             dy.bytes() + dtable.bytes());
 }
 
-void backward_sparse(benchmark::State& state, DType dtype, std::int64_t rows, std::int64_t hidden,
-                     std::int64_t count, Ids kind) {
-  const OpBench bench(state);
-  const Buffer ids = make_ids(bench.device(), kind, count, rows);
-  const Buffer dy = bench.output(dtype, {count, hidden});
-  const SparseRows gradient = alloc_sparse_rows(bench.device(), dtype, count, rows, hidden);
-  bench.run([&](CommandEncoder& encoder) { embedding_backward_sparse(encoder, ids, dy, rows, gradient); },
-            2 * dy.bytes());
-}
-
 OP_BENCH(forward, f32_4096x256_of_1024, DType::f32, 4096, 256, 1024);
 OP_BENCH(forward, bf16_151936x2048_of_65536, DType::bf16, 151936, 2048, 65536);
 OP_BENCH(backward, f32_4096x256_of_1024, DType::f32, 4096, 256, 1024, Ids::uniform);
@@ -58,7 +48,6 @@ OP_BENCH(backward, f32_zipf, DType::f32, 151936, 2048, 65536, Ids::zipf);
 OP_BENCH(backward, f32_one_id, DType::f32, 151936, 2048, 65536, Ids::one);
 OP_BENCH(backward, bf16_zipf, DType::bf16, 151936, 2048, 65536, Ids::zipf);
 OP_BENCH(backward, bf16_one_id, DType::bf16, 151936, 2048, 65536, Ids::one);
-OP_BENCH(backward_sparse, bf16_151936x2048_of_65536, DType::bf16, 151936, 2048, 65536, Ids::uniform);
 
 }  // namespace
 }  // namespace mixtape

@@ -134,27 +134,6 @@ void embedding_backward(const HostCall& call) {
 }
 MIXTAPE_SIMD_KERNEL(embedding_backward)
 
-template <class T>
-void embedding_backward_sparse(const HostCall& call) {
-  const auto& p = call.params<EmbeddingParams>();
-  const cpu::Segments segments = cpu::sort_ids(call, call.read<std::uint32_t>(0), p);
-  auto* ids = call.write<std::uint32_t>(0);
-  T* rows = call.write<T>(1);
-  std::vector<std::uint32_t> places(static_cast<std::size_t>(p.rows));
-  std::uint32_t count = 0;
-  for (std::int64_t id = 0; id < p.rows; ++id) {
-    if (segments.begin[id] == segments.begin[id + 1]) continue;
-    ids[count] = static_cast<std::uint32_t>(id);
-    places[id] = count++;
-  }
-  call.write<std::uint32_t>(2)[0] = count;
-  const auto cols = static_cast<std::size_t>(p.hidden);
-  cpu::sum_segments(segments, call.read<T>(1), p.rows, p.hidden, [&](std::int64_t id, const float* sum) {
-    if (sum != nullptr) write_row(sum, rows + row_offset(places[id], p.hidden), cols, false, false);
-  });
-}
-MIXTAPE_SIMD_KERNEL(embedding_backward_sparse)
-
 }  // namespace mixtape::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -162,7 +141,6 @@ HWY_AFTER_NAMESPACE();
 namespace mixtape {
 MIXTAPE_REGISTER_SIMD_KERNEL(embedding_forward)
 MIXTAPE_REGISTER_SIMD_KERNEL(embedding_backward)
-MIXTAPE_REGISTER_SIMD_KERNEL(embedding_backward_sparse)
 HWY_EXPORT(sum_segment_f32);
 HWY_EXPORT(sum_segment_bf16);
 HWY_EXPORT(sum_segment_f16);

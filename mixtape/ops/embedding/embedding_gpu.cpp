@@ -32,23 +32,7 @@ void backward(const Call& call) {
               {call.read(1), segments.places(), *segments.begins, segments.full_sums(), dtable});
 }
 
-void backward_sparse(const Call& call) {
-  const auto& p = call.params<EmbeddingParams>();
-  const Buffer &ids = call.write(0), &rows = call.write(1), &total = call.write(2);
-  const Segments segments = group_rows(call, call.read(0), call.read(1), p);
-  const Grid tiles = grid_of(ceil_div(p.count, kHeadTile)), block = {kHeadTile, 1, 1};
-  const auto counts = call.queue.scratch(tiles[0] * sizeof(std::uint32_t));
-  call.launch("embedding_count_heads", tiles, block, p, {*segments.sorted.keys, *counts});
-  call.launch("embedding_scan_heads", {1, 1, 1}, {1024, 1, 1}, p, {*counts, total});
-  call.launch("embedding_put_heads", tiles, block, p, {*segments.sorted.keys, *counts, ids});
-  const Grid grid = {grid_of(ceil_div(ids.numel(), 8))[0],
-                     row_parts(p.hidden, rows.dtype(), kPacksOfLane * 32 * 16), 1};
-  call.launch(call.dispatch.kernel + variant(rows_are_packs({&call.read(1), &rows})), grid, {32, 8, 1}, p,
-              {call.read(1), segments.places(), *segments.begins, segments.full_sums(), ids, total, rows});
-}
-
 MIXTAPE_GPU_LAUNCHERS("embedding_forward_", forward);
-MIXTAPE_GPU_LAUNCHERS("embedding_backward_sparse_", backward_sparse);
 MIXTAPE_GPU_LAUNCHERS("embedding_backward_", backward);
 
 }  // namespace

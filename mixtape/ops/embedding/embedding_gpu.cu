@@ -1,4 +1,3 @@
-#include "mixtape/backend/gpu/lanes.h"
 #include "mixtape/ops/embedding/segments_gpu.h"
 
 namespace mixtape {
@@ -188,69 +187,5 @@ MIXTAPE_DEVICE void embedding_backward_rows(const EmbeddingParams& p, Global<con
   BACKWARD_OF(T, 16 / sizeof(T), _packs) \
   BACKWARD_OF(T, 1, _any)
 MIXTAPE_VALUE_KERNELS(BACKWARD)
-
-// The distinct ids, rising, are the sorted keys that differ from the one before. A tile is kHeadTile keys:
-// the tiles' heads are counted, the counts are summed, every tile puts its heads after those that come
-// before.
-MIXTAPE_DEVICE bool is_head(const EmbeddingParams& p, Global<const std::uint32_t> keys, std::int64_t i) {
-  if (i >= p.count || static_cast<std::int64_t>(keys[i]) >= p.rows) return false;
-  return i == 0 || keys[i - 1] != keys[i];
-}
-MIXTAPE_KERNEL(embedding_count_heads, kHeadTile, EmbeddingParams p, Global<const std::uint32_t> keys,
-               Global<std::uint32_t> counts) {
-  MIXTAPE_SHARED(std::uint32_t, scratch, kLanes);
-  std::uint32_t all;
-  threads_before(is_head(p, keys, global_thread()) ? 1u : 0u, scratch, all);
-  if (thread_x() == 0) counts[block_x()] = all;
-}
-// One block: the counts of all tiles become how many heads the tiles before hold.
-MIXTAPE_KERNEL(embedding_scan_heads, 1024, EmbeddingParams p, Global<std::uint32_t> counts,
-               Global<std::uint32_t> total) {
-  MIXTAPE_SHARED(std::uint32_t, scratch, kLanes);
-  const std::int64_t tiles = (p.count + kHeadTile - 1) / kHeadTile;
-  std::uint32_t before = 0;
-  for (std::int64_t done = 0; done < tiles; done += threads_x()) {
-    const std::int64_t tile = done + thread_x();
-    std::uint32_t all;
-    const std::uint32_t here =
-        threads_before(tile < tiles ? static_cast<std::uint32_t>(counts[tile]) : 0u, scratch, all);
-    if (tile < tiles) counts[tile] = before + here;
-    before += all;
-  }
-  if (thread_x() == 0) total[0] = before;
-}
-MIXTAPE_KERNEL(embedding_put_heads, kHeadTile, EmbeddingParams p, Global<const std::uint32_t> keys,
-               Global<const std::uint32_t> counts, Global<std::uint32_t> ids) {
-  MIXTAPE_SHARED(std::uint32_t, scratch, kLanes);
-  const std::int64_t i = global_thread();
-  const bool is_first = is_head(p, keys, i);
-  std::uint32_t all;
-  const std::uint32_t before = threads_before(is_first ? 1u : 0u, scratch, all);
-  if (is_first) ids[counts[block_x()] + before] = static_cast<std::uint32_t>(keys[i]);
-}
-
-// A row per warp.
-template <class T, int N>
-MIXTAPE_DEVICE void embedding_backward_sparse(const EmbeddingParams& p, Global<const T> dy,
-                                              Global<const std::uint32_t> places,
-                                              Global<const std::uint32_t> begins, Global<const float> sums,
-                                              Global<const std::uint32_t> ids,
-                                              Global<const std::uint32_t> total, Global<T> rows) {
-  const std::int64_t row = row_index();
-  if (row >= total[0]) return;
-  const std::int64_t id = ids[row], begin = begins[id], end = begins[id + 1];
-  embedding_backward<T, N>(p, dy, places, sums, begin, end, rows + row_offset(row, p.hidden));
-}
-#define SPARSE_OF(T, N, name)                                                                     \
-  MIXTAPE_KERNEL(embedding_backward_sparse_##T##name, 256, EmbeddingParams p, Global<const T> dy, \
-                 Global<const std::uint32_t> places, Global<const std::uint32_t> begins,          \
-                 Global<const float> sums, Global<const std::uint32_t> ids,                       \
-                 Global<const std::uint32_t> total, Global<T> rows) {                             \
-    embedding_backward_sparse<T, N>(p, dy, places, begins, sums, ids, total, rows);               \
-  }
-#define SPARSE(T)                      \
-  SPARSE_OF(T, 16 / sizeof(T), _packs) \
-  SPARSE_OF(T, 1, _any)
-MIXTAPE_VALUE_KERNELS(SPARSE)
 
 }  // namespace mixtape

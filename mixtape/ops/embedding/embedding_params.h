@@ -12,9 +12,6 @@ inline constexpr std::int64_t kSegmentBlock = 128;
 inline constexpr int kRowsOfWarp = 4;
 inline constexpr int kPacksOfLane = 2;
 
-// Sorted ids that a block of a GPU looks through for distinct ones, one per thread.
-inline constexpr int kHeadTile = 512;
-
 struct EmbeddingParams {
   std::int64_t rows;    // of the table
   std::int64_t hidden;  // elements of a row
