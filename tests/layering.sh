@@ -27,7 +27,11 @@ check mixtape/backend/cpu $base mixtape/backend/cpu/
 check mixtape/backend/gpu $base mixtape/backend/gpu/ mixtape/backend/sim/machine.h
 check mixtape/backend/cuda $base mixtape/backend/gpu/ mixtape/backend/cuda/
 check mixtape/backend/sim $base mixtape/backend/gpu/ mixtape/backend/sim/
-for op in mixtape/ops/*/; do check "${op%/}" $base mixtape/autograd/ mixtape/ops/ mixtape/backend/cpu/ mixtape/backend/gpu/; done
+# An op may include the headers of the ops that ops.cmake says it uses, of no other.
+while read -r op uses; do
+  # shellcheck disable=SC2046,SC2086
+  check mixtape/ops/$op $base mixtape/autograd/ $(printf 'mixtape/ops/%s/ ' $op $uses) mixtape/backend/cpu/ mixtape/backend/gpu/
+done < <(sed -nE 's/^mixtape_op\(([^)]*)\)$/\1/p' mixtape/ops/ops.cmake)
 check mixtape/io $base mixtape/io/
 # A model type is named in its own file alone.
 if grep -rlE '"(llama|mistral|qwen[0-9a-z_]*)"' mixtape/nn mixtape/quant mixtape/calib mixtape/io cli --include=*.cpp --include=*.h |

@@ -13,7 +13,8 @@ class GradientsTest : public ::testing::Test {
   Buffer make(const Shape& shape) const { return device.alloc(DType::f32, shape); }
   const Device device = Device::cpu();
   const Buffer x = make({2, 3}), w = make({3});
-  Gradients out{"op_backward"};
+  const CommandEncoder encoder{device};
+  Gradients out{"op_backward", encoder};
 };
 
 TEST_F(GradientsTest, WhatIsWantedInOrder) {
@@ -33,6 +34,8 @@ TEST_F(GradientsTest, RefusesAnotherShapeAndTheMemoryOfAnInput) {
   MIXTAPE_EXPECT_ERROR(out.add("dx", {w, kNo}, "x", x), kInvalid,
                        "op_backward: dx is f32[3], expected f32[2,3] like x");
   MIXTAPE_EXPECT_ERROR(out.add("dx", {x, kNo}, "x", x, {w, x}), kInvalid, "dx shares memory with an input");
+  const Buffer elsewhere = Device::open("sim").alloc(DType::f32, {2, 3});
+  MIXTAPE_EXPECT_ERROR(out.add("dx", {elsewhere, kNo}, "x", x), kInvalid, "expected it on cpu");
   EXPECT_TRUE(out.writes().empty());
 }
 

@@ -33,15 +33,16 @@ struct Sums {
     const Buffer squared = (x * x).value();
     const Buffer units = ones(input.tape().device(), {x.shape()[0], 1});
     if (offsets) {
-      grouped_matmul_backward_w(encoder, units, offsets, squared, squares, Accumulate::yes);
+      grouped_matmul_backward(encoder, units, {}, offsets, squared, {}, {squares, Accumulate::yes});
       if (products)
-        grouped_matmul_backward_w(encoder, x.value(), offsets, x.value(), products, Accumulate::yes);
+        grouped_matmul_backward(encoder, x.value(), {}, offsets, x.value(), {}, {products, Accumulate::yes});
       encoder.commit_and_wait();
       const std::vector<std::uint32_t> ends = offsets.to_vector<std::uint32_t>();
       for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += ends[e + 1] - ends[e];
     } else {
-      matmul_backward_b(encoder, units, squared, squares, false, true, Accumulate::yes);
-      if (products) matmul_backward_b(encoder, x.value(), x.value(), products, false, true, Accumulate::yes);
+      matmul_backward(encoder, units, {}, squared, {}, {squares, Accumulate::yes}, false, true);
+      if (products)
+        matmul_backward(encoder, x.value(), {}, x.value(), {}, {products, Accumulate::yes}, false, true);
       tokens[0] += x.shape()[0];
     }
   }

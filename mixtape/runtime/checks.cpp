@@ -22,6 +22,11 @@ void check_not_empty(const char* op, const char* argument, const Buffer& found) 
   require(found && found.numel() > 0, op, ": ", argument, " is ", found, ", expected no dimension of 0");
 }
 
+void check_row(const char* op, const char* argument, const Buffer& found) {
+  require(found && found.shape().cols() > 0, op, ": ", argument, " is ", found,
+          ", expected a last dimension of 1 or more");
+}
+
 void check_indices(const char* op, const char* argument, const Buffer& found) {
   require(found && (found.dtype() == DType::u32 || found.dtype() == DType::i32) && found.shape().rank() > 0,
           op, ": ", argument, " is ", found, ", expected u32 or i32 of rank 1 or more");

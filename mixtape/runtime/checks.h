@@ -14,6 +14,8 @@ void check_like(const char* op, const char* argument, const Buffer& found, const
 void check_is(const char* op, const char* argument, const Buffer& found, DType dtype, const Shape& shape);
 // No dimension is 0.
 void check_not_empty(const char* op, const char* argument, const Buffer& found);
+// The last dimension isn't 0: a row has an element. There may be no row: an empty batch.
+void check_row(const char* op, const char* argument, const Buffer& found);
 // u32, or i32 whose negative values are out of range.
 void check_indices(const char* op, const char* argument, const Buffer& found);
 // Outputs must not share memory with inputs that are still read.

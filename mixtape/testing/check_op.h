@@ -12,15 +12,18 @@
 namespace mixtape::testing {
 
 // Expects that measure_op finds no fault. The oracle is proved once, on the CPU; the simulator takes 2 runs.
-inline void check_op(const Device& device, OpCheck check, int runs = 20) {
+inline OpReport check_op(const Device& device, OpCheck check, int runs = 20) {
   check.prove_oracle = check.prove_oracle && device == Device::cpu();
-  const OpReport report = measure_op(device, check, device.name() == "sim" ? 2 : runs);
+  OpReport report = measure_op(device, check, device.name() == "sim" ? 2 : runs);
   for (const std::string& fault : report.faults) ADD_FAILURE() << fault;
+  return report;
 }
 
-// Each of them.
+// Each of them; one must be of an empty batch.
 inline void check_ops(const Device& device, const std::vector<OpCheck>& checks) {
-  for (const OpCheck& check : checks) check_op(device, check);
+  bool has_empty_batch = false;
+  for (const OpCheck& check : checks) has_empty_batch |= check_op(device, check).is_of_empty_batch;
+  EXPECT_TRUE(has_empty_batch) << "no check like " << checks.front().name << " is of an empty batch";
 }
 
 // Reports the worst element in units of its bound.

@@ -72,16 +72,21 @@ struct Step {
 };
 
 using Upstream = std::function<Buffer(const Var&)>;
+constexpr std::size_t kAll = ~std::size_t{0};
 
 // Forward and backward `times` times over one set of parameters, whose gradients add up. Without an upstream
-// gradient: forward alone.
-Step run_step(const Device& device, const OpCheck& check, const Upstream& upstream, int times) {
+// gradient: forward alone. `only` is the one input that wants a gradient, all do by default; input `twin` is the
+// variable `only` itself.
+Step run_step(const Device& device, const OpCheck& check, const Upstream& upstream, int times,
+              std::size_t only = kAll, std::size_t twin = kAll) {
   Tape tape(device);
   std::vector<Var> vars;
   for (std::size_t i = 0; i < check.inputs.size(); ++i) {
     const Buffer b = upload(device, check.inputs[i]);
-    vars.push_back(is_differentiable(check, i) ? tape.parameter(b) : tape.constant(b));
+    const bool is_wanted = is_differentiable(check, i) && (only == kAll || only == i);
+    vars.push_back(is_wanted ? tape.parameter(b) : tape.constant(b));
   }
+  if (twin != kAll) vars[twin] = vars[only];
   Step step;
   for (int t = 0; t < times; ++t) {
     const Var y = check.op(vars);
@@ -99,19 +104,58 @@ void note(OpReport& report, double& error, const Closeness& found) {
   if (!found.fault.empty()) report.faults.push_back(found.fault);
 }
 
+void compare_one(OpReport& report, const std::string& name, const Buffer& found, const Doubles& wanted,
+                 const Bound& bound) {
+  note(report, report.gradient_error,
+       found ? closeness(name, download(found), wanted, bound) : Closeness{HUGE_VAL, name + ": no gradient"});
+}
+
 void compare(OpReport& report, const OpCheck& check, const std::string& what, const Step& step,
              const std::vector<Doubles>& wanted, double times) {
+  const Bound bound{check.backward_bound.units + (times - 1.0), check.backward_bound.absolute * times};
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (!is_differentiable(check, i)) continue;
-    const std::string name = str(check.name, " ", what, ", input ", i);
-    if (!step.dx[i]) {
-      note(report, report.gradient_error, {HUGE_VAL, name + ": no gradient"});
-      continue;
-    }
     Doubles scaled = wanted[i];
     for (double& v : scaled) v *= times;
-    const Bound bound{check.backward_bound.units + (times - 1.0), check.backward_bound.absolute * times};
-    note(report, report.gradient_error, closeness(name, download(step.dx[i]), scaled, bound));
+    compare_one(report, str(check.name, " ", what, ", input ", i), step.dx[i], scaled, bound);
+  }
+}
+
+// Each gradient where no other one is wanted: the same bits as among all of them.
+void measure_each_alone(OpReport& report, const Device& device, const OpCheck& check,
+                        const Upstream& random_dy, const Step& all) {
+  for (std::size_t i = 0; i < check.inputs.size(); ++i) {
+    if (!is_differentiable(check, i)) continue;
+    const Step alone = run_step(device, check, random_dy, 1, i);
+    if (!alone.dx[i] || download_bytes(alone.dx[i]) != download_bytes(all.dx[i]))
+      report.faults.push_back(str(check.name, " backward, input ", i,
+                                  ": wanted alone, its gradient is not what it is among the others"));
+  }
+}
+
+// Two inputs that are one variable: its gradient is the sum of both. The bounds were made for other data, hence
+// the larger absolute part.
+void measure_twins(OpReport& report, const Device& device, OpCheck check, const Upstream& random_dy,
+                   const Doubles& dy) {
+  const std::vector<HostTensor> inputs = check.inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t j = i + 1; j < inputs.size(); ++j) {
+      if (!is_differentiable(check, i) || !is_differentiable(check, j)) continue;
+      if (inputs[i].dtype != inputs[j].dtype || inputs[i].shape != inputs[j].shape) continue;
+      check.inputs = inputs;
+      check.inputs[j] = inputs[i];
+      const std::vector<Doubles> dx = check.backward(values_of(check.inputs), dy);
+      Doubles sum = dx[i];
+      double largest = 0.0;
+      for (std::size_t e = 0; e < sum.size(); ++e) {
+        largest = std::max({largest, std::abs(dx[i][e]), std::abs(dx[j][e])});
+        sum[e] += dx[j][e];
+      }
+      const Bound bound{check.backward_bound.units + 1.0,
+                        4.0 * check.backward_bound.absolute + 4.0 * epsilon(inputs[i].dtype) * largest};
+      compare_one(report, str(check.name, " backward, inputs ", i, " and ", j, " are one variable"),
+                  run_step(device, check, random_dy, 1, i, j).dx[i], sum, bound);
+    }
   }
 }
 
@@ -120,7 +164,10 @@ void measure_gradients(OpReport& report, const Device& device, const OpCheck& ch
                        const Upstream& random_dy, const Doubles& dy) {
   const std::vector<Doubles> x = values_of(check.inputs);
   const std::vector<Doubles> dx = check.backward(x, dy);
-  compare(report, check, "backward", run_step(device, check, random_dy, 1), dx, 1.0);
+  const Step step = run_step(device, check, random_dy, 1);
+  compare(report, check, "backward", step, dx, 1.0);
+  measure_each_alone(report, device, check, random_dy, step);
+  measure_twins(report, device, check, random_dy, dy);
   compare(report, check, "backward, accumulated", run_step(device, check, random_dy, 2), dx, 2.0);
 
   const Upstream ones = [&](const Var& v) {
@@ -156,6 +203,21 @@ Bound rounded_once(DType dtype, Bound f32_bound) {
   return {0.51 + f32_bound.units * epsilon(DType::f32) / epsilon(dtype), f32_bound.absolute};
 }
 
+OpCheck empty_batch_check(const std::string& name, const std::vector<HostTensor>& inputs,
+                          const std::function<Var(const std::vector<Var>&)>& op, std::size_t zeros) {
+  OpCheck check;
+  check.name = name + " of an empty batch";
+  check.inputs = inputs;
+  check.op = op;
+  check.forward = [zeros](const std::vector<Doubles>&) { return Doubles(zeros, 0.0); };
+  check.backward = [](std::vector<Doubles> x, const Doubles&) {
+    for (Doubles& v : x) std::fill(v.begin(), v.end(), 0.0);
+    return x;
+  };
+  check.prove_oracle = false;
+  return check;
+}
+
 OpReport measure_op(const Device& device, const OpCheck& check, int runs) {
   const Poison poison(device);
   OpReport report;
@@ -169,6 +231,8 @@ OpReport measure_op(const Device& device, const OpCheck& check, int runs) {
     };
   }
   const Step step = run_step(device, check, random_dy, 1);
+  report.is_of_empty_batch = step.y.numel() == 0;
+  for (const HostTensor& input : check.inputs) report.is_of_empty_batch |= input.values.empty();
   note(report, report.forward_error,
        closeness(check.name + " forward", download(step.y), check.forward(values_of(check.inputs)),
                  check.forward_bound));

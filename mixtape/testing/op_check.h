@@ -46,6 +46,10 @@ struct OpCheck {
   bool prove_oracle = true;
 };
 
+// Of an empty batch, whose oracle needs no formula: `zeros` zeros come out, and gradients are zeros.
+OpCheck empty_batch_check(const std::string& name, const std::vector<HostTensor>& inputs,
+                          const std::function<Var(const std::vector<Var>&)>& op, std::size_t zeros = 0);
+
 // What one check found. Errors are the worst element's, in units of its bound: at most 1 where all is well.
 struct OpReport {
   double forward_error = 0.0;
@@ -53,11 +57,13 @@ struct OpReport {
   bool has_gradient = false;
   bool oracle_proved = false;  // false also where the check does not ask for the proof
   bool deterministic = true;
+  bool is_of_empty_batch = false;   // an input or the output has no element
   std::vector<std::string> faults;  // each names the check, what was compared, and the element
 };
 
-// Everything above, with random, expanded (all ones) and sliced upstream gradients, and accumulation; the
-// same bits over `runs` runs with the default thread count, and with 1, 2 and 7 threads.
+// Everything above, with random, expanded (all ones) and sliced upstream gradients, accumulation, each
+// gradient alone, and two inputs that are one variable; the same bits over `runs` runs with the default
+// thread count, and with 1, 2 and 7 threads.
 OpReport measure_op(const Device& device, const OpCheck& check, int runs);
 
 struct Closeness {

@@ -107,6 +107,61 @@ TEST(OpCheck, FindsAMissingGradient) {
   expect_fault(twice([](Backward& b) { b.pass_nothing(0); }), "twice backward, input 0: no gradient");
 }
 
+// y = a + b, whose gradients come by `rule`.
+OpCheck sum_of_two(const Rule& rule) {
+  OpCheck check = twice();
+  check.inputs.push_back(random_tensor(DType::f32, {7}, 2));
+  check.op = [rule](const std::vector<Var>& v) {
+    Tape& tape = v[0].tape();
+    const Buffer y = tape.alloc(v[0].dtype(), v[0].shape());
+    tape.encoder().copy(v[0].value(), y);
+    tape.encoder().accumulate(v[1].value(), y);
+    return tape.record("sum of two", v, y, rule);
+  };
+  check.forward = [](const std::vector<Doubles>& x) {
+    Doubles y = x[0];
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += x[1][i];
+    return y;
+  };
+  check.backward = [](const std::vector<Doubles>&, const Doubles& dy) -> std::vector<Doubles> {
+    return {dy, dy};
+  };
+  return check;
+}
+
+TEST(OpCheck, FindsAGradientThatNeedsTheOther) {
+  const Rule rule = [](Backward& b) {
+    b.pass(0, b.dy());
+    if (b.wants(0)) b.pass(1, b.dy());
+    if (!b.wants(0)) b.grad_for_partial(1);
+  };
+  expect_fault(sum_of_two(rule), "input 1: wanted alone, its gradient is not what it is among the others");
+}
+
+TEST(OpCheck, FindsAGradientThatIsLostWhereInputsAreOneVariable) {
+  const Rule rule = [](Backward& b) {
+    const Backward::Target first = b.grad(0), second = b.grad(1);
+    if (second.buffer && first.buffer && overlap(first.buffer, second.buffer)) {
+      b.encoder().copy(b.dy(), first.buffer);
+      return;
+    }
+    for (const auto& [dx, accumulate] : {first, second}) {
+      if (dx && accumulate == Accumulate::no) b.encoder().copy(b.dy(), dx);
+      if (dx && accumulate == Accumulate::yes) b.encoder().accumulate(b.dy(), dx);
+    }
+  };
+  expect_fault(sum_of_two(rule), "inputs 0 and 1 are one variable: element ");
+}
+
+TEST(OpCheck, KnowsAnEmptyBatch) {
+  OpCheck check = twice();
+  EXPECT_FALSE(measure_op(Device::cpu(), check, kRuns).is_of_empty_batch);
+  check.inputs = {random_tensor(DType::f32, {0}, 1)};
+  const OpReport report = measure_op(Device::cpu(), check, kRuns);
+  EXPECT_TRUE(report.faults.empty()) << report.faults[0];
+  EXPECT_TRUE(report.is_of_empty_batch);
+}
+
 TEST(OpCheck, FindsAGradientThatOverwrites) {
   const Rule rule = [](Backward& b) {
     const Buffer dx = b.grad(0).buffer;

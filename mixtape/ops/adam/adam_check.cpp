@@ -79,13 +79,13 @@ OpCheck sum_of_squares_check(DType dtype, std::int64_t n) {
 std::vector<OpCheck> adam_step_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks;
   for (const DType g : testing::kValueDtypes) {
-    for (const std::int64_t n : {1, 15, 16, 17, 100}) checks.push_back(adam_step_check(dtype, g, n));
+    for (const std::int64_t n : {0, 1, 15, 16, 17, 100}) checks.push_back(adam_step_check(dtype, g, n));
   }
   return checks;
 }
 
 std::vector<OpCheck> sum_of_squares_checks(const Device&, DType dtype) {
-  return {sum_of_squares_check(dtype, 1), sum_of_squares_check(dtype, 63),
+  return {sum_of_squares_check(dtype, 0), sum_of_squares_check(dtype, 1), sum_of_squares_check(dtype, 63),
           sum_of_squares_check(dtype, 2 * kAdamBlock + 17)};
 }
 

@@ -1,5 +1,6 @@
 #include "mixtape/ops/attention/attention.h"
 
+#include "mixtape/autograd/gradients.h"
 #include "mixtape/ops/attention/attention_params.h"
 #include "mixtape/runtime/checks.h"
 
@@ -8,17 +9,16 @@ namespace {
 
 void check_shapes(const char* op, const Buffer& q, const Buffer& k, const Buffer& v) {
   check_values(op, "q", q);
-  check_not_empty(op, "q", q);
   require(q.shape().rank() == 4, op, ": q is ", q, ", expected [B,Sq,Hq,D]");
   check_values(op, "k", k);
-  check_not_empty(op, "k", k);
   const Shape& qs = q.shape();
   const Shape& ks = k.shape();
   require(k.dtype() == q.dtype() && ks.rank() == 4 && ks[0] == qs[0] && ks[3] == qs[3], op, ": k is ", k,
           ", expected ", q.dtype(), "[B,Sk,Hkv,D] to go with q ", q);
   check_like(op, "v", v, "k", k);
   require(qs[1] <= ks[1], op, ": q has ", qs[1], " positions, expected at most the ", ks[1], " of k");
-  require(qs[2] % ks[2] == 0, op, ": q has ", qs[2], " heads, expected a multiple of the ", ks[2], " of k");
+  require(ks[2] > 0 && qs[2] % ks[2] == 0, op, ": q has ", qs[2], " heads, expected a multiple of the ",
+          ks[2], " of k");
   require(qs[3] % 2 == 0 && qs[3] >= 8 && qs[3] <= 256, op, ": head_dim is ", qs[3],
           ", expected an even number from 8 to 256");
 }
@@ -73,34 +73,24 @@ void attention_backward(CommandEncoder& encoder, const Buffer& q, const Buffer& 
   check_is(op, "lse", lse, DType::f32, lse_shape(q.shape()));
   check_like(op, "dy", dy, "q", q);
   std::vector<Buffer> reads = {q, k, v, y, lse, dy};
-  std::vector<Buffer> writes;
-  const auto output = [&](std::uint32_t bit, const char* name, const Backward::Target& target,
-                          const char* like, const Buffer& wanted) {
-    if (!target.buffer) return;
-    check_like(op, name, target.buffer, like, wanted);
-    for (const Buffer& read : reads) check_no_overlap(op, name, target.buffer, "an input", read);
-    params.wanted |= bit;
-    if (target.accumulate == Accumulate::yes) params.accumulate |= bit;
-    writes.push_back(target.buffer);
-  };
-  output(1, "dq", dq, "q", q);
-  output(2, "dk", dk, "k", k);
-  output(4, "dv", dv, "v", v);
-  const bool is_dq_added = dq.accumulate == Accumulate::yes;
-  check_gradients_apart(op, "dk", dk.buffer, "dv", dv.buffer, dv.accumulate == Accumulate::yes);
-  check_gradients_apart(op, "dk", dk.buffer, "dq", dq.buffer, is_dq_added);
-  check_gradients_apart(op, "dv", dv.buffer, "dq", dq.buffer, is_dq_added);
+  Gradients out(op, encoder);
+  out.add("dk", dk, "k", k, reads);
+  out.add("dv", dv, "v", v, reads);
+  out.add("dq", dq, "q", q, reads);
+  if (out.writes().empty()) return;
+  params.wanted = out.wanted();
+  params.accumulate = out.accumulate();
   if (options.lengths) reads.push_back(options.lengths);
   encoder.encode({.kernel = str("attention_backward_", q.dtype()),
                   .params = params_bytes(params),
                   .reads = reads,
-                  .writes = writes});
+                  .writes = out.writes(),
+                  .is_empty = q.numel() == 0,
+                  .adds = out.adds()});
 }
 
 Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
   Tape& tape = common_tape("attention", {q, k, v});
-  if (q.shape().numel() == 0 && k.shape().numel() == 0 && q.shape().rank() == 4 && q.shape()[0] == 0)
-    return tape.record_empty("attention", {q, k, v}, q.dtype(), q.shape());
   check_shapes("attention", q.value(), k.value(), v.value());
   const Buffer y = tape.alloc(q.dtype(), q.shape());
   const Buffer lse = tape.alloc(DType::f32, lse_shape(q.shape()));

@@ -101,6 +101,8 @@ OpCheck attention_check(const Device& device, DType dtype, AttentionCase c) {
 
 std::vector<OpCheck> attention_checks(const Device& device, DType dtype) {
   const std::vector<AttentionCase> cases = {
+      {.batch = 0, .q_len = 2, .k_len = 3, .q_heads = 2, .kv_heads = 1, .head_dim = 8},
+      {.batch = 1, .q_len = 0, .k_len = 3, .q_heads = 2, .kv_heads = 1, .head_dim = 8},
       {.batch = 2, .q_len = 5, .k_len = 5, .q_heads = 2, .kv_heads = 1, .head_dim = 8},
       {.batch = 1, .q_len = 3, .k_len = 7, .q_heads = 2, .kv_heads = 2, .head_dim = 10, .causal = false},
       {.batch = 2, .q_len = 4, .k_len = 9, .q_heads = 4, .kv_heads = 2, .head_dim = 8},

@@ -290,19 +290,10 @@ void backward_block(const AttentionView& view, std::int64_t pair, const Backward
   dense_gemm(false, false, rows, dim, count, dp, k, in.dq + at * dim, true);
 }
 
-// Where gradient `bit` of AttentionParams::wanted is written; null if it isn't.
-template <class T>
-T* gradient(const HostCall& call, const AttentionParams& p, std::uint32_t bit) {
-  if ((p.wanted & bit) == 0) return nullptr;
-  std::size_t index = 0;
-  for (std::uint32_t b = 1; b < bit; b <<= 1) index += (p.wanted & b) != 0;
-  return call.write<T>(index);
-}
-
 template <class T>
 void store_keys(const AttentionView& view, const HostCall& call, std::uint32_t bit, std::int64_t at,
                 std::int64_t count, const float* values) {
-  T* out = gradient<T>(call, view.p, bit);
+  T* out = call.write_if<T>(view.p.wanted, bit);
   if (out == nullptr) return;
   const std::int64_t dim = view.p.head_dim;
   cpu::store_block(values, dim, count, dim, dtype_of<T>(), out + at, view.k_stride(),
@@ -311,12 +302,12 @@ void store_keys(const AttentionView& view, const HostCall& call, std::uint32_t b
 
 template <class T>
 void store_queries(const AttentionView& view, const HostCall& call, std::int64_t pair, float* dq) {
-  T* out = gradient<T>(call, view.p, 1);
+  T* out = call.write_if<T>(view.p.wanted, view.p.dq);
   if (out == nullptr) return;
   const std::int64_t width = view.group * view.p.head_dim;
   scale_by(dq, view.p.q_len * width, view.p.scale);
   cpu::store_block(dq, width, view.p.q_len, width, dtype_of<T>(), out + view.q_at(pair), view.q_stride(),
-                   (view.p.accumulate & 1) != 0);
+                   (view.p.accumulate & view.p.dq) != 0);
 }
 
 // Keys [keys.begin, keys.end) of one pair against all its queries; dq gets their share.
@@ -345,8 +336,8 @@ void backward_keys(const AttentionView& view, const HostCall& call, std::int64_t
       backward_block(view, pair, in, begin, end, k0 + first, seen.end - first, k + first * dim,
                      v + first * dim, dk + first * dim, dv + first * dim);
     }
-    store_keys<T>(view, call, 2, k_at, count, dk);
-    store_keys<T>(view, call, 4, k_at, count, dv);
+    store_keys<T>(view, call, view.p.dk, k_at, count, dk);
+    store_keys<T>(view, call, view.p.dv, k_at, count, dv);
   }
 }
 

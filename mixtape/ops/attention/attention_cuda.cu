@@ -373,7 +373,7 @@ MIXTAPE_DEVICE void attention_dq_tensor(const AttentionParams& p, const TensorRe
   const float factors[1][2] = {{p.scale, p.scale}};
   store_rows<D, 1>(out, factors, dq + row_at(mine.batch, p.q_len, p.q_heads, mine.head, p.head_dim, 0),
                    p.q_heads * p.head_dim, first_row, static_cast<int>(p.q_len), static_cast<int>(p.head_dim),
-                   (p.accumulate & 1) != 0);
+                   (p.accumulate & p.dq) != 0);
 }
 
 // A block per 128 keys, 16 a warp, over the query heads of the group and the queries that see them. Scores
@@ -485,15 +485,15 @@ MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorR
   const std::int64_t out_at = row_at(mine.batch, p.k_len, p.kv_heads, mine.head, p.head_dim, 0);
   if constexpr (WantsKeys) {
     const float factors[1][2] = {{p.scale, p.scale}};
-    if ((p.wanted & 2) != 0)
+    if ((p.wanted & p.dk) != 0)
       store_rows<D, 1>(out_k, factors, dk + out_at, p.kv_heads * p.head_dim, first_row,
-                       static_cast<int>(p.k_len), static_cast<int>(p.head_dim), (p.accumulate & 2) != 0);
+                       static_cast<int>(p.k_len), static_cast<int>(p.head_dim), (p.accumulate & p.dk) != 0);
   }
   if constexpr (WantsValues) {
     const float factors[1][2] = {{1.0f, 1.0f}};
-    if ((p.wanted & 4) != 0)
+    if ((p.wanted & p.dv) != 0)
       store_rows<D, 1>(out_v, factors, dv + out_at, p.kv_heads * p.head_dim, first_row,
-                       static_cast<int>(p.k_len), static_cast<int>(p.head_dim), (p.accumulate & 4) != 0);
+                       static_cast<int>(p.k_len), static_cast<int>(p.head_dim), (p.accumulate & p.dv) != 0);
   }
 }
 

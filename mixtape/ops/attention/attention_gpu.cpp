@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/backend/gpu/variants.h"
@@ -94,12 +93,6 @@ struct BackwardReads {
   }
 };
 
-// Where gradient `bit` is written; null if it isn't.
-Argument gradient(const Call& call, const AttentionParams& p, std::uint32_t bit) {
-  if ((p.wanted & bit) == 0) return {};
-  return call.write(static_cast<std::size_t>(std::popcount(p.wanted & (bit - 1))));
-}
-
 // dk and dv come first: where inputs are one variable, that is the order in which gradients are added.
 bool backward_on_tensors(const Call& call, const AttentionParams& p, const BackwardReads& in) {
   const TensorShape& s = tensor_shape(p);
@@ -111,19 +104,20 @@ bool backward_on_tensors(const Call& call, const AttentionParams& p, const Backw
   if (!runs_on_tensors(call, p, dq_kernel)) return false;
   const std::int64_t query_tiles = p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile),
                      key_tiles = p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile);
-  const Argument dq = gradient(call, p, 1), dk = gradient(call, p, 2), dv = gradient(call, p, 4);
+  const Argument dq = call.write_if(p.wanted, p.dq), dk = call.write_if(p.wanted, p.dk),
+                 dv = call.write_if(p.wanted, p.dv);
   const auto keys = [&](const char* name, std::uint32_t bits) {
     if ((p.wanted & bits) == 0) return;
     call.launch(str("attention_", name, "_tensor_", s.dim), grid_of(key_tiles), kBlock256, p,
                 in.with({dk, dv}), tensor_bytes(s, 2 * kTensorTile + 4 * s.queries));
   };
   if (s.dim <= 128) {
-    keys("dkv", 6);
+    keys("dkv", p.dk | p.dv);
   } else {
-    keys("dk", 2);
-    keys("dv", 4);
+    keys("dk", p.dk);
+    keys("dv", p.dv);
   }
-  if ((p.wanted & 1) != 0) {
+  if ((p.wanted & p.dq) != 0) {
     call.launch(dq_kernel, grid_of(query_tiles), kBlock256, p, in.with({dq}),
                 tensor_bytes(s, 2 * kTensorTile + 4 * s.dq_keys));
   }
@@ -134,12 +128,12 @@ void backward_on_cores(const Call& call, const AttentionParams& p, const Backwar
   const auto launch = [&](std::uint32_t bit, const char* name, std::int64_t tiles) {
     if ((p.wanted & bit) == 0) return;
     call.launch(str("attention_", name, "_", in.q.dtype(), "_", chunks(p)), grid_of(tiles), kBlock256, p,
-                in.with({gradient(call, p, bit)}));
+                in.with({call.write_if(p.wanted, bit)}));
   };
   const std::int64_t key_tiles = p.batch * p.kv_heads * ceil_div(p.k_len, kTile);
-  launch(2, "dk", key_tiles);
-  launch(4, "dv", key_tiles);
-  launch(1, "dq", p.batch * p.q_heads * ceil_div(p.q_len, kTile));
+  launch(p.dk, "dk", key_tiles);
+  launch(p.dv, "dv", key_tiles);
+  launch(p.dq, "dq", p.batch * p.q_heads * ceil_div(p.q_len, kTile));
 }
 
 void backward(const Call& call) {

@@ -315,7 +315,7 @@ MIXTAPE_DEVICE void attention_dq(const AttentionParams& p, const AttentionReads<
   }
   store_rows<Chunks>(out, {1.0f, 1.0f, 1.0f, 1.0f},
                      head_rows(dq, tile.batch, p.q_len, p.q_heads, tile.head, p.head_dim, tile.first),
-                     (p.accumulate & 1) != 0);
+                     (p.accumulate & p.dq) != 0);
 }
 
 // A block per tile of keys, over the query heads of the group and the queries that see them. dk or dv.
@@ -342,7 +342,7 @@ MIXTAPE_DEVICE void attention_dkv(const AttentionParams& p, const AttentionReads
   }
   store_rows<Chunks>(out, {1.0f, 1.0f, 1.0f, 1.0f},
                      head_rows(gradient, tile.batch, p.k_len, p.kv_heads, tile.head, p.head_dim, tile.first),
-                     (p.accumulate & (IsKeys ? 2 : 4)) != 0);
+                     (p.accumulate & (IsKeys ? p.dk : p.dv)) != 0);
 }
 
 #define BACKWARD_CHUNKS(NAME, T, CHUNKS, ...)                                                              \

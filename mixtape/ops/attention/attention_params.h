@@ -15,7 +15,8 @@ struct AttentionParams {
   float scale;
   std::uint32_t causal;
   std::uint32_t has_lengths;  // the last buffer read is i32 [batch]
-  // Backward: bit 0 dq, bit 1 dk, bit 2 dv.
+  // Backward, in bits, in the order in which kernels write where inputs are one variable:
+  enum : std::uint32_t { dk = 1, dv = 2, dq = 4 };
   std::uint32_t wanted;
   std::uint32_t accumulate;
 };

@@ -1,10 +1,10 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "mixtape/ops/cross_entropy/cross_entropy_cpu.cpp"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "mixtape/backend/cpu/logits-inl.h"
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/backend/cpu/simd-inl.h"
 #include "mixtape/ops/cross_entropy/cross_entropy_params.h"
-#include "mixtape/ops/cross_entropy/logits_row_cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {

@@ -1,6 +1,6 @@
 // Loss and gradient of a row that a cluster holds: it is read once.
 #include "mixtape/ops/cross_entropy/cross_entropy_row_gpu.h"
-#include "mixtape/ops/cross_entropy/logits_cluster_gpu.h"
+#include "mixtape/backend/gpu/logits_cluster.h"
 
 namespace mixtape {
 

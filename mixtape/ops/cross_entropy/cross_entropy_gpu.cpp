@@ -1,7 +1,7 @@
+#include "mixtape/backend/gpu/logits_rows.h"
 #include "mixtape/backend/gpu/rows.h"
 #include "mixtape/backend/gpu/variants.h"
 #include "mixtape/ops/cross_entropy/cross_entropy_params.h"
-#include "mixtape/ops/cross_entropy/logits_rows_gpu.h"
 
 namespace mixtape::gpu {
 namespace {

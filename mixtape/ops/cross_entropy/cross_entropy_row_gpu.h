@@ -1,8 +1,8 @@
 // One row in the GPU kernels of cross_entropy: its target, its gradient.
 #pragma once
 
+#include "mixtape/backend/gpu/logits.h"
 #include "mixtape/ops/cross_entropy/cross_entropy_params.h"
-#include "mixtape/ops/cross_entropy/logits_gpu.h"
 
 namespace mixtape {
 

@@ -26,6 +26,10 @@ std::vector<OpCheck> cast_checks(const Device&, DType dtype) {
   for (const DType to : testing::kValueDtypes) {
     if (to != dtype) checks.push_back(cast_check(dtype, to));
   }
+  checks.push_back(testing::empty_batch_check(
+      "cast", {testing::random_tensor(dtype, {0, 5}, 1)}, [dtype](const std::vector<Var>& v) {
+        return cast(v[0], dtype == DType::f32 ? DType::bf16 : DType::f32);
+      }));
   return checks;
 }
 

@@ -180,7 +180,7 @@ OpCheck binary_check(Binary op, DType dtype, const Shape& a, const Shape& b, std
 }
 
 std::vector<OpCheck> unary_checks(Unary op, DType dtype) {
-  return {unary_check(op, dtype, {1}), unary_check(op, dtype, {2, 3, 33})};
+  return {unary_check(op, dtype, {1}), unary_check(op, dtype, {2, 3, 33}), unary_check(op, dtype, {0, 5})};
 }
 
 std::vector<OpCheck> binary_checks(Binary op, DType dtype) {
@@ -190,6 +190,9 @@ std::vector<OpCheck> binary_checks(Binary op, DType dtype) {
       {{4, 9}, {1}}, {{2, 1, 5}, {2, 3, 1}}, {{1, 1, 8}, {4, 8}}, {{3, 1}, {2, 3, 4}}};
   std::vector<OpCheck> checks;
   for (const auto& [a, b] : shapes) checks.push_back(binary_check(op, dtype, a, b));
+  checks.push_back(testing::empty_batch_check(
+      name(op), {testing::random_tensor(dtype, {0, 5}, 1), testing::random_tensor(dtype, {5}, 2)},
+      [op](const std::vector<Var>& v) { return call(op, v[0], v[1]); }));
   return checks;
 }
 
@@ -224,7 +227,7 @@ std::vector<OpCheck> clamp_checks(const Device&, DType dtype) {
   };
   check.forward_bound = {0.0, 0.0};
   check.backward_bound = {0.0, 0.0};
-  return {check};
+  return {check, testing::empty_batch_check("clamp", {testing::random_tensor(dtype, {0, 5}, 1)}, check.op)};
 }
 
 std::vector<OpCheck> neg_checks(const Device&, DType dtype) {
@@ -241,7 +244,7 @@ std::vector<OpCheck> neg_checks(const Device&, DType dtype) {
   check.backward = [=](const auto&, const Doubles& dy) -> std::vector<Doubles> { return {negated(dy)}; };
   check.forward_bound = {0.0, 0.0};
   check.backward_bound = {0.0, 0.0};
-  return {check};
+  return {check, testing::empty_batch_check("neg", {testing::random_tensor(dtype, {0, 5}, 1)}, check.op)};
 }
 
 }  // namespace

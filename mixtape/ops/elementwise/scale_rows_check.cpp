@@ -46,6 +46,9 @@ std::vector<OpCheck> scale_rows_checks(const Device&, DType dtype) {
   for (const std::int64_t cols : {1, 5, 16, 33, 64, 67})
     checks.push_back(scale_rows_check(dtype, {2, 3}, cols));
   checks.push_back(scale_rows_check(dtype, {9}, 5000));
+  checks.push_back(testing::empty_batch_check(
+      "scale_rows", {testing::random_tensor(dtype, {0, 5}, 1), testing::random_tensor(dtype, {0}, 2)},
+      checks[0].op));
   return checks;
 }
 

@@ -87,12 +87,21 @@ std::vector<OpCheck> compare_checks(const Device&, DType dtype) {
     checks.push_back(compare_check(op, dtype, {4, 5}, {1}));
   }
   checks.push_back(compare_check(Comparison::less, dtype, {3, 1}, {2, 1, 4}));
+  checks.push_back(compare_check(Comparison::less, dtype, {0, 5}, {5}));
   return checks;
 }
 
 std::vector<OpCheck> where_checks(const Device&, DType dtype) {
-  return {where_check(dtype, {3, 33}, {3, 33}, {3, 33}), where_check(dtype, {2, 1}, {3}, {2, 3}),
-          where_check(dtype, {4, 5}, {1}, {4, 5}), where_check(dtype, {5}, {4, 1}, {1})};
+  std::vector<OpCheck> checks = {
+      where_check(dtype, {3, 33}, {3, 33}, {3, 33}), where_check(dtype, {2, 1}, {3}, {2, 3}),
+      where_check(dtype, {4, 5}, {1}, {4, 5}), where_check(dtype, {5}, {4, 1}, {1})};
+  checks.push_back(testing::empty_batch_check(
+      "where",
+      {testing::random_indices({0, 5}, 5, 3, DType::u8), testing::random_tensor(dtype, {0, 5}, 6),
+       testing::random_tensor(dtype, {5}, 7)},
+      checks[0].op));
+  checks.back().differentiable = {false, true, true};
+  return checks;
 }
 
 constexpr DType kComparable[] = {DType::f32, DType::bf16, DType::f16, DType::i32,

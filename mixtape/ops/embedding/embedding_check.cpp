@@ -29,7 +29,7 @@ OpCheck embedding_check(const Device& device, DType dtype, std::int64_t rows, st
 }
 
 std::vector<OpCheck> embedding_checks(const Device& device, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {embedding_check(device, dtype, 5, 3, testing::random_indices({2, 0}, 3, 5))};
   for (const std::int64_t hidden : {1, 3, 16, 17, 33})
     checks.push_back(embedding_check(device, dtype, 5, hidden, testing::random_indices({2, 4}, 3, 5)));
   checks.push_back(embedding_check(device, dtype, 7, 20, testing::random_indices({6}, 3, 7, DType::i32)));

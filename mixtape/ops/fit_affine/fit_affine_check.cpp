@@ -109,9 +109,9 @@ OpCheck fit_affine_check(DType scale_dtype, const HostTensor& w, const HostTenso
 }
 
 std::vector<OpCheck> fit_affine_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
   const HostTensor none{DType::f32, {0}, {}};
-  checks.push_back(fit_affine_check(dtype, testing::random_tensor(DType::f32, {0, 64}, 1), none, {4, 32}));
+  std::vector<OpCheck> checks = {
+      fit_affine_check(dtype, testing::random_tensor(DType::f32, {0, 64}, 1), none, {4, 32})};
   for (const int bits : {2, 3, 4, 5, 6, 8}) {
     checks.push_back(
         fit_affine_check(dtype, testing::random_tensor(DType::f32, {3, 96}, 1), none, {bits, 32}));

@@ -38,7 +38,7 @@ OpCheck gated_rms_norm_check(DType dtype, DType weight_dtype, const Shape& shape
 }
 
 std::vector<OpCheck> gated_rms_norm_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {gated_rms_norm_check(dtype, dtype, {0, 5})};
   for (const std::int64_t cols : {1, 2, 7, 16, 17, 33, 64, 129})
     checks.push_back(gated_rms_norm_check(dtype, dtype, {2, 2, cols}));
   if (dtype == DType::f32) return checks;

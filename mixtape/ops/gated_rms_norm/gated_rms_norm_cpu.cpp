@@ -98,22 +98,22 @@ void gated_rms_norm_backward(const HostCall& call) {
   const T *x = call.read<T>(0), *z = call.read<T>(1), *dy = call.read<T>(4);
   const W* w = call.read<W>(2);
   const float* rstd = call.read<float>(3);
-  T* dx = p.wants_dx ? call.write<T>(0) : nullptr;
-  T* dz = params.wants_dz ? call.write<T>(p.wants_dx) : nullptr;
-  float* partials = p.wants_dw ? call.write<float>(p.wants_dx + params.wants_dz) : nullptr;
+  T* dx = call.write_if<T>(params.wanted, params.dx);
+  T* dz = call.write_if<T>(params.wanted, params.dz);
+  float* partials = call.write_if<float>(params.wanted, params.dw);
   const auto cols = static_cast<std::size_t>(p.cols);
-  const bool accumulate = p.accumulate_dx != 0;
-  const bool is_large = p.wants_dx && !accumulate && streams(dx, p.rows, p.cols);
+  const bool accumulate = (params.accumulate & params.dx) != 0;
+  const bool is_large = dx && !accumulate && streams(dx, p.rows, p.cols);
   cpu::parallel_for(p.rows, p.row_block, [&](std::int64_t begin, std::int64_t end) {
     static thread_local cpu::Scratch scratch;
     float* g = scratch.get<float>(cols);
-    float* partial = p.wants_dw ? partials + begin / p.row_block * p.cols : nullptr;
-    if (p.wants_dw) std::fill(partial, partial + cols, 0.0f);
+    float* partial = partials ? partials + begin / p.row_block * p.cols : nullptr;
+    if (partial) std::fill(partial, partial + cols, 0.0f);
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t at = r * p.cols;
       const float dot = gate_row(x + at, z + at, w, rstd[r], dy + at, g, dz ? dz + at : nullptr,
-                                 params.accumulate_dz != 0, partial, cols);
-      if (!p.wants_dx) continue;
+                                 (params.accumulate & params.dz) != 0, partial, cols);
+      if (dx == nullptr) continue;
       const float slope = dot * rstd[r] / static_cast<float>(p.cols) * rstd[r];
       backward_row(x + at, w, rstd[r], slope, g, dx + at, cols, accumulate, is_large);
     }

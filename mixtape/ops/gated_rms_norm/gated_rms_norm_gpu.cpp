@@ -47,14 +47,10 @@ void forward(const Call& call) {
 
 void backward(const Call& call) {
   const auto& p = call.params<GatedRmsNormParams>();
-  std::vector<const Buffer*> packed = {&call.read(0), &call.read(1), &call.read(2), &call.read(4)};
-  Argument dx, dz, partials;
-  std::size_t next = 0;
-  if (p.norm.wants_dx != 0) dx = *packed.emplace_back(&call.write(next++));
-  if (p.wants_dz != 0) dz = *packed.emplace_back(&call.write(next++));
-  if (p.norm.wants_dw != 0) partials = call.write(next);
-  bool is_packed = true;
-  for (const Buffer* b : packed) is_packed = is_packed && rows_are_packs({b});
+  const Argument dx = call.write_if(p.wanted, p.dx), dz = call.write_if(p.wanted, p.dz),
+                 partials = call.write_if(p.wanted, p.dw);
+  const bool is_packed = rows_are_packs({&call.read(0), &call.read(1), &call.read(2), &call.read(4)}) &&
+                         dx.offset % 16 == 0 && dz.offset % 16 == 0;
   const Shape shape = is_packed ? backward_shape(packs_of(call, p.norm.cols))
                                 : Shape{"_any", {std::min(warps_for(ceil_div(p.norm.cols, 4)), 512u), 1, 1}};
   call.launch(call.dispatch.kernel + shape.suffix, grid_of(ceil_div(p.norm.rows, p.norm.row_block)),

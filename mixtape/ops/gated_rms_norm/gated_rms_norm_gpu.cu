@@ -103,8 +103,8 @@ MIXTAPE_DEVICE void put_gradients(const GatedRmsNormParams& p, const Pack<T, N>&
                                   const Pack<W, N>& w, const Pack<T, N>& dy, float rstd, float slope,
                                   Global<T> dx, Global<T> dz) {
   Pack<T, N> out_x, out_z;
-  if (p.norm.wants_dx != 0 && p.norm.accumulate_dx != 0) out_x = load_pack<N>(dx);
-  if (p.wants_dz != 0 && p.accumulate_dz != 0) out_z = load_pack<N>(dz);
+  if ((p.wanted & p.dx) != 0 && (p.accumulate & p.dx) != 0) out_x = load_pack<N>(dx);
+  if ((p.wanted & p.dz) != 0 && (p.accumulate & p.dz) != 0) out_z = load_pack<N>(dz);
   MIXTAPE_UNROLL
   for (int i = 0; i < N; ++i) {
     const float a = to_f32(x.v[i]), weight = to_f32(w.v[i]), upstream = to_f32(dy.v[i]);
@@ -112,12 +112,12 @@ MIXTAPE_DEVICE void put_gradients(const GatedRmsNormParams& p, const Pack<T, N>&
     const float g = upstream * mul_or_zero(s.of_x, to_f32(z.v[i]));
     const float to_x = rstd * fma_f32(-a, slope, g * weight);
     const float to_z = upstream * (a * rstd * weight) * silu_slope(to_f32(z.v[i]), s);
-    if (p.norm.wants_dx != 0)
-      out_x.v[i] = from_f32<T>(p.norm.accumulate_dx != 0 ? to_f32(out_x.v[i]) + to_x : to_x);
-    if (p.wants_dz != 0) out_z.v[i] = from_f32<T>(p.accumulate_dz != 0 ? to_f32(out_z.v[i]) + to_z : to_z);
+    if ((p.wanted & p.dx) != 0)
+      out_x.v[i] = from_f32<T>((p.accumulate & p.dx) != 0 ? to_f32(out_x.v[i]) + to_x : to_x);
+    if ((p.wanted & p.dz) != 0) out_z.v[i] = from_f32<T>((p.accumulate & p.dz) != 0 ? to_f32(out_z.v[i]) + to_z : to_z);
   }
-  if (p.norm.wants_dx != 0) store_pack(dx, out_x);
-  if (p.wants_dz != 0) store_pack(dz, out_z);
+  if ((p.wanted & p.dx) != 0) store_pack(dx, out_x);
+  if ((p.wanted & p.dz) != 0) store_pack(dz, out_z);
 }
 
 // The block's share of dw. Rows that ran side by side (threads_y of them) are added up in order.
@@ -189,7 +189,7 @@ MIXTAPE_DEVICE void gated_rms_norm_backward_held(const GatedRmsNormParams& p, Gl
     if (r < end && has)
       put_gradients<T, W, kPack>(p, row.x, row.z, weight, row.dy, row.rstd, slope, dx + at, dz + at);
   }
-  if (p.norm.wants_dw != 0) put_partial_dw<kPack>(p.norm, dw, partials + block_x() * cols, rows);
+  if ((p.wanted & p.dw) != 0) put_partial_dw<kPack>(p.norm, dw, partials + block_x() * cols, rows);
 }
 
 // Any row, read twice; the share of dw grows in memory.
@@ -206,10 +206,10 @@ MIXTAPE_DEVICE void gated_rms_norm_backward_any(const GatedRmsNormParams& p, Glo
     const float r = rstd[row];
     float dot = 0.0f;
     for (std::int64_t c = thread_x(); c < cols; c += threads_x()) {
-      float share[1] = {row == begin || p.norm.wants_dw == 0 ? 0.0f : static_cast<float>(partial[c])};
+      float share[1] = {row == begin || (p.wanted & p.dw) == 0 ? 0.0f : static_cast<float>(partial[c])};
       add_gated<T, W, 1>(load_pack<1>(x + (at + c)), load_pack<1>(z + (at + c)), load_pack<1>(w + c),
                          load_pack<1>(dy + (at + c)), r, dot, share);
-      if (p.norm.wants_dw != 0) partial[c] = share[0];
+      if ((p.wanted & p.dw) != 0) partial[c] = share[0];
     }
     const float slope = row_sum(dot, scratch) * r / static_cast<float>(cols) * r;
     for (std::int64_t c = thread_x(); c < cols; c += threads_x())

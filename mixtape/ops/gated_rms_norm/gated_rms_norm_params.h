@@ -5,9 +5,11 @@
 namespace mixtape {
 
 struct GatedRmsNormParams {
-  RmsNormParams norm;
-  std::uint32_t wants_dz;
-  std::uint32_t accumulate_dz;
+  RmsNormParams norm;  // its bits are for the sum of dw's partials alone
+  // Backward, in bits:
+  enum : std::uint32_t { dx = 1, dz = 2, dw = 4 };
+  std::uint32_t wanted;
+  std::uint32_t accumulate;
 };
 
 }  // namespace mixtape

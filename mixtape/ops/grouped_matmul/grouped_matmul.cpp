@@ -1,5 +1,6 @@
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"
 
+#include "mixtape/autograd/gradients.h"
 #include "mixtape/ops/grouped_matmul/grouped_matmul_params.h"
 #include "mixtape/runtime/checks.h"
 
@@ -7,11 +8,10 @@ namespace mixtape {
 namespace {
 
 GroupedMatmulParams check(const char* op, const Buffer& x, const Buffer& w, const Buffer& offsets,
-                          const char* y_name, const Buffer& y, Accumulate accumulate) {
+                          const char* y_name, const Buffer& y) {
   check_values(op, "x", x);
   check_values(op, "w", w);
   check_values(op, y_name, y);
-  check_not_empty(op, "x", x);
   check_not_empty(op, "w", w);
   require(x.shape().rank() == 2, op, ": x is ", x, ", expected [T,K]");
   require(w.shape().rank() == 3 && w.dtype() == x.dtype() && w.shape()[2] == x.shape()[1], op, ": w is ", w,
@@ -20,37 +20,42 @@ GroupedMatmulParams check(const char* op, const Buffer& x, const Buffer& w, cons
   require(y.dtype() == x.dtype() || y.dtype() == DType::f32, op, ": ", y_name, " is ", y, ", expected ",
           x.dtype(), " or f32");
   check_is(op, y_name, y, y.dtype(), {x.shape()[0], w.shape()[1]});
-  return {x.shape()[0], w.shape()[0], w.shape()[1], w.shape()[2], static_cast<std::uint32_t>(accumulate)};
+  return {x.shape()[0], w.shape()[0], w.shape()[1], w.shape()[2], 0};
 }
 
-void encode(CommandEncoder& encoder, const char* kernel, const GroupedMatmulParams& params, const Buffer& a,
-            const Buffer& b, const Buffer& offsets, const Buffer& out) {
-  check_no_overlap(kernel, "the output", out, "an input", a);
-  check_no_overlap(kernel, "the output", out, "an input", b);
-  encoder.encode({.kernel = str(kernel, "_", b.dtype()),
+void encode(CommandEncoder& encoder, const char* kernel, GroupedMatmulParams params, const Buffer& a,
+            const Buffer& b, const Buffer& offsets, const Backward::Target& out) {
+  params.accumulate = static_cast<std::uint32_t>(out.accumulate);
+  encoder.encode({.kernel = str(kernel, b.dtype()),
                   .params = params_bytes(params),
                   .reads = {a, b, offsets},
-                  .writes = {out}});
+                  .writes = {out.buffer},
+                  .is_empty = params.rows == 0,
+                  .adds = params.accumulate});
 }
 
 }  // namespace
 
 void grouped_matmul_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, const Buffer& offsets,
                             const Buffer& y) {
-  const auto params = check("grouped_matmul", x, w, offsets, "y", y, Accumulate::no);
-  encode(encoder, "grouped_matmul_forward", params, x, w, offsets, y);
+  const auto params = check("grouped_matmul", x, w, offsets, "y", y);
+  check_no_overlap("grouped_matmul", "y", y, "x", x);
+  check_no_overlap("grouped_matmul", "y", y, "w", w);
+  encode(encoder, "grouped_matmul_forward_", params, x, w, offsets, {y, Accumulate::no});
 }
 
-void grouped_matmul_backward_x(CommandEncoder& encoder, const Buffer& w, const Buffer& offsets,
-                               const Buffer& dy, const Buffer& dx, Accumulate accumulate) {
-  const auto params = check("grouped_matmul_backward_x", dx, w, offsets, "dy", dy, accumulate);
-  encode(encoder, "grouped_matmul_backward_x", params, dy, w, offsets, dx);
-}
-
-void grouped_matmul_backward_w(CommandEncoder& encoder, const Buffer& x, const Buffer& offsets,
-                               const Buffer& dy, const Buffer& dw, Accumulate accumulate) {
-  const auto params = check("grouped_matmul_backward_w", x, dw, offsets, "dy", dy, accumulate);
-  encode(encoder, "grouped_matmul_backward_w", params, dy, x, offsets, dw);
+void grouped_matmul_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, const Buffer& offsets,
+                             const Buffer& dy, const Backward::Target& dx, const Backward::Target& dw) {
+  const char* op = "grouped_matmul_backward";
+  require((x || !dw.buffer) && (w || !dx.buffer), op, ": x is ", x, ", w is ", w, ", expected both");
+  const Buffer &like_x = x ? x : dx.buffer, &like_w = w ? w : dw.buffer;
+  const auto params = check(op, like_x, like_w, offsets, "dy", dy);
+  for (const Buffer& input : {like_x, like_w}) check_device(op, "an operand", input, encoder.device());
+  Gradients out(op, encoder);
+  out.add("dx", dx, "x", like_x, {x, w, dy});
+  out.add("dw", dw, "w", like_w, {x, w, dy});
+  if (dx.buffer) encode(encoder, "grouped_matmul_backward_x_", params, dy, w, offsets, dx);
+  if (dw.buffer) encode(encoder, "grouped_matmul_backward_w_", params, dy, x, offsets, dw);
 }
 
 Var grouped_matmul(const Var& x, const Var& w, const Buffer& offsets, std::optional<DType> out) {
@@ -60,14 +65,11 @@ Var grouped_matmul(const Var& x, const Var& w, const Buffer& offsets, std::optio
           ", expected [T,K] and [E,N,K]");
   const DType dtype = out.value_or(x.dtype());
   const Shape shape{x.shape()[0], w.shape()[1]};
-  if (x.shape()[0] == 0) return tape.record_empty(op, {x, w}, dtype, shape);
   const Buffer y = tape.alloc(dtype, shape);
   grouped_matmul_forward(tape.encoder(), x.value(), w.value(), offsets, y);
   return tape.record(op, {x, w}, y, [x = x.value(), w = w.value(), offsets](Backward& b) {
-    if (const auto [dx, accumulate] = b.grad(0); dx)
-      grouped_matmul_backward_x(b.encoder(), w, offsets, b.dy(), dx, accumulate);
-    if (const auto [dw, accumulate] = b.grad(1); dw)
-      grouped_matmul_backward_w(b.encoder(), x, offsets, b.dy(), dw, accumulate);
+    const auto dx = b.grad(0), dw = b.grad(1);
+    grouped_matmul_backward(b.encoder(), x, w, offsets, b.dy(), dx, dw);
   });
 }
 

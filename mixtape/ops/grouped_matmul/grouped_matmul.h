@@ -19,10 +19,9 @@ namespace mixtape {
 
 void grouped_matmul_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, const Buffer& offsets,
                             const Buffer& y);
-void grouped_matmul_backward_x(CommandEncoder& encoder, const Buffer& w, const Buffer& offsets,
-                               const Buffer& dy, const Buffer& dx, Accumulate accumulate = Accumulate::no);
-void grouped_matmul_backward_w(CommandEncoder& encoder, const Buffer& x, const Buffer& offsets,
-                               const Buffer& dy, const Buffer& dw, Accumulate accumulate = Accumulate::no);
+// Either gradient may be left out, and so may what the other one doesn't read: x without dw, w without dx.
+void grouped_matmul_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, const Buffer& offsets,
+                             const Buffer& dy, const Backward::Target& dx, const Backward::Target& dw);
 
 // y in `out`, or in x's dtype.
 Var grouped_matmul(const Var& x, const Var& w, const Buffer& offsets,

@@ -28,8 +28,12 @@ void backward_w(benchmark::State& state, std::int64_t rows, std::int64_t experts
   const OpBench bench(state);
   const Buffer x = bench.random(DType::bf16, {rows, k}), dy = bench.random(DType::bf16, {rows, n});
   const Buffer dw = bench.output(DType::bf16, {experts, n, k}), offsets = even_offsets(bench, rows, experts);
-  bench.run([&](CommandEncoder& encoder) { grouped_matmul_backward_w(encoder, x, offsets, dy, dw); },
-            x.bytes() + dy.bytes() + dw.bytes(), 2.0 * static_cast<double>(rows * n * k));
+  const Buffer w = bench.random(DType::bf16, {experts, n, k});
+  bench.run(
+      [&](CommandEncoder& encoder) {
+        grouped_matmul_backward(encoder, x, w, offsets, dy, {}, {dw, Accumulate::no});
+      },
+      x.bytes() + dy.bytes() + dw.bytes(), 2.0 * static_cast<double>(rows * n * k));
 }
 
 OP_BENCH(forward, bf16_4096x16x768x512, 4096, 16, 768, 512);

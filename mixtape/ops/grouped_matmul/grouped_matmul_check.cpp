@@ -34,7 +34,7 @@ OpCheck grouped_matmul_check(const Device& device, DType dtype, DType out,
 }
 
 std::vector<OpCheck> grouped_matmul_checks(const Device& device, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {grouped_matmul_check(device, dtype, dtype, {5, 3, {0, 0}})};
   checks.push_back(grouped_matmul_check(device, dtype, dtype, {5, 3, {2, 4, 1}}));
   checks.push_back(grouped_matmul_check(device, dtype, dtype, {7, 10, {0, 5, 0, 0, 6, 0}}));
   checks.push_back(grouped_matmul_check(device, dtype, dtype, {33, 40, {9}}));

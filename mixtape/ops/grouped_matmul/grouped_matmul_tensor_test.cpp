@@ -29,8 +29,7 @@ Products multiply(const GroupedMatmulCase& c, DType in, DType out, Accumulate ac
                    upload(device, testing::random_tensor(in, {experts, c.n, c.k}, 5))};
   CommandEncoder encoder(device);
   grouped_matmul_forward(encoder, x, w, offsets, p.y);
-  grouped_matmul_backward_x(encoder, w, offsets, dy, p.dx, accumulate);
-  grouped_matmul_backward_w(encoder, x, offsets, dy, p.dw, accumulate);
+  grouped_matmul_backward(encoder, x, w, offsets, dy, {p.dx, accumulate}, {p.dw, accumulate});
   encoder.commit_and_wait();
   return p;
 }

@@ -45,9 +45,10 @@ TEST(GroupedMatmul, G4_ExpertsWithoutRowsHaveGradientZero) {
     for (const DType dtype : testing::kValueDtypes) {
       CommandEncoder encoder(device);
       const Buffer dw = device.alloc_uninitialized(dtype, {6, n, k});
-      grouped_matmul_backward_w(encoder, upload(device, testing::random_tensor(dtype, {rows, k}, 1)),
-                                upload_offsets(device, sizes),
-                                upload(device, testing::random_tensor(dtype, {rows, n}, 2)), dw);
+      grouped_matmul_backward(encoder, upload(device, testing::random_tensor(dtype, {rows, k}, 1)),
+                              device.alloc(dtype, {6, n, k}), upload_offsets(device, sizes),
+                              upload(device, testing::random_tensor(dtype, {rows, n}, 2)), {},
+                              {dw, Accumulate::no});
       encoder.commit_and_wait();
       const std::vector<double> found = testing::download(dw).values;
       for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i] == 0.0, sizes[i / (n * k)] == 0) << i;
@@ -64,9 +65,9 @@ TEST(GroupedMatmul, RangeOfF16) {
     const Buffer y = device.alloc(DType::f16, {3, 2}), dw = device.alloc(DType::f16, {1, 2, 2});
     CommandEncoder encoder(device);
     grouped_matmul_forward(encoder, x, w, offsets, y);
-    grouped_matmul_backward_w(
-        encoder, x, offsets, testing::upload(device, {DType::f16, {3, 2}, {1.0, 1.0, -1.0, 0.0, -1.0, -1.0}}),
-        dw);
+    grouped_matmul_backward(encoder, x, w, offsets,
+                            testing::upload(device, {DType::f16, {3, 2}, {1.0, 1.0, -1.0, 0.0, -1.0, -1.0}}),
+                            {}, {dw, Accumulate::no});
     encoder.commit_and_wait();
     EXPECT_EQ(testing::download(y).values, (Doubles{0.0, HUGE_VAL, 0.0, -HUGE_VAL, 0.0, HUGE_VAL}));
     EXPECT_EQ(testing::download(dw).values, (Doubles{6e4, 6e4, 0.0, 0.0}));
@@ -122,8 +123,12 @@ TEST(GroupedMatmul, RefusesBadArguments) {
                        "offsets is u32[3], expected u32[4]");
   MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, x, w, offsets, make(DType::f32, {6, 4})), code,
                        "y is f32[6,4]");
-  MIXTAPE_EXPECT_ERROR(grouped_matmul_backward_w(encoder, x, offsets, y, make(DType::f32, {3, 4})), code,
-                       "w is f32[3,4]");
+  MIXTAPE_EXPECT_ERROR(
+      grouped_matmul_backward(encoder, x, w, offsets, y, {}, {make(DType::f32, {3, 4}), Accumulate::no}),
+      code, "dw is f32[3,4]");
+  MIXTAPE_EXPECT_ERROR(
+      grouped_matmul_backward(encoder, {}, w, offsets, y, {}, {make(DType::f32, {3, 5, 4}), Accumulate::no}),
+      code, "x is null");
   const Buffer same = make(DType::f32, {4, 4});
   MIXTAPE_EXPECT_ERROR(grouped_matmul_forward(encoder, same, make(DType::f32, {3, 4, 4}),
                                               upload_offsets(device, {1, 1, 2}), same),

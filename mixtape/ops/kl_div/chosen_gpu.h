@@ -2,7 +2,7 @@
 // row at a time.
 #pragma once
 
-#include "mixtape/ops/cross_entropy/logits_gpu.h"
+#include "mixtape/backend/gpu/logits.h"
 
 namespace mixtape {
 

@@ -43,7 +43,9 @@ std::vector<OpCheck> kl_div_checks(const Device& device, DType dtype) {
     add(teacher, 3, 70, {2.0});
     add(teacher, 3, 70, {2.0, 19, true});
   }
+  add(dtype, 0, 5, {1.5});
   for (const bool rest : {false, true}) {
+    add(dtype, 0, 5, {1.5, 2, rest});
     add(dtype, 2, 1, {1.5, 1, rest});
     add(dtype, 3, 33, {1.5, 1, rest});
     add(dtype, 3, 70, {2.0, 19, rest});

@@ -1,6 +1,6 @@
 // Loss and gradient of a pair of rows that a cluster holds: the teacher's in registers, the student's in
 // shared memory. Each is read once.
-#include "mixtape/ops/cross_entropy/logits_cluster_gpu.h"
+#include "mixtape/backend/gpu/logits_cluster.h"
 #include "mixtape/ops/kl_div/kl_sums_gpu.h"
 
 namespace mixtape {

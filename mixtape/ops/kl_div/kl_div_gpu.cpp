@@ -1,6 +1,6 @@
+#include "mixtape/backend/gpu/logits_rows.h"
 #include "mixtape/backend/gpu/rows.h"
 #include "mixtape/backend/gpu/variants.h"
-#include "mixtape/ops/cross_entropy/logits_rows_gpu.h"
 #include "mixtape/ops/kl_div/kl_div_params.h"
 
 namespace mixtape::gpu {

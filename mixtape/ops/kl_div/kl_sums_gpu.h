@@ -1,7 +1,7 @@
 // Two rows of logits side by side in GPU kernels.
 #pragma once
 
-#include "mixtape/ops/cross_entropy/logits_gpu.h"
+#include "mixtape/backend/gpu/logits.h"
 #include "mixtape/ops/kl_div/kl_div_params.h"
 
 namespace mixtape {

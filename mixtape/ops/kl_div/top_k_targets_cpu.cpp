@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "mixtape/backend/cpu/logits-inl.h"
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/backend/cpu/simd-inl.h"
-#include "mixtape/ops/cross_entropy/logits_row_cpu.h"
 #include "mixtape/ops/kl_div/kl_div_params.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -9,7 +9,7 @@ namespace mixtape {
 
 void l2_norm_forward(CommandEncoder& encoder, const Buffer& x, float eps, const Buffer& y, const Buffer& q) {
   check_values("l2_norm", "x", x);
-  check_not_empty("l2_norm", "x", x);
+  check_row("l2_norm", "x", x);
   require(std::isfinite(eps) && eps > 0.0f, "l2_norm: eps is ", eps, ", expected a positive number");
   check_like("l2_norm", "y", y, "x", x);
   check_is("l2_norm", "q", q, DType::f32, {x.shape().rows()});
@@ -22,7 +22,7 @@ void l2_norm_forward(CommandEncoder& encoder, const Buffer& x, float eps, const 
 void l2_norm_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& q, const Buffer& dy,
                       const Buffer& dx, Accumulate accumulate) {
   check_values("l2_norm_backward", "x", x);
-  check_not_empty("l2_norm_backward", "x", x);
+  check_row("l2_norm_backward", "x", x);
   check_is("l2_norm_backward", "q", q, DType::f32, {x.shape().rows()});
   check_like("l2_norm_backward", "dy", dy, "x", x);
   check_like("l2_norm_backward", "dx", dx, "x", x);
@@ -36,7 +36,6 @@ void l2_norm_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& q,
 Var l2_norm(const Var& x, float eps) {
   Tape& tape = common_tape("l2_norm", {x});
   check_values("l2_norm", "x", x.value());
-  if (x.shape().rows() == 0) return tape.record_empty("l2_norm", {x}, x.dtype(), x.shape());
   const Buffer y = tape.alloc(x.dtype(), x.shape());
   const Buffer q = tape.alloc(DType::f32, {x.shape().rows()});
   l2_norm_forward(tape.encoder(), x.value(), eps, y, q);

@@ -35,7 +35,7 @@ OpCheck l2_norm_check(DType dtype, const Shape& shape, float eps) {
 }
 
 std::vector<OpCheck> l2_norm_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {l2_norm_check(dtype, {0, 5})};
   for (const std::int64_t cols : {1, 2, 7, 15, 16, 17, 33, 64, 65, 129})
     checks.push_back(l2_norm_check(dtype, {2, 2, cols}));
   return checks;

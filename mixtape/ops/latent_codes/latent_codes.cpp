@@ -35,7 +35,6 @@ void latent_codes_forward(CommandEncoder& encoder, const Buffer& u, const Buffer
                           const Buffer& biases, const Buffer& w, AffineParams affine) {
   const char* op = "latent_codes";
   check_latent(op, u, affine);
-  check_not_empty(op, "u", u);
   check_scales(op, "scales", scales, u, affine);
   check_scales(op, "biases", biases, u, affine);
   check_weight(op, "w", w, u);
@@ -47,18 +46,16 @@ void latent_codes_forward(CommandEncoder& encoder, const Buffer& u, const Buffer
 }
 
 void latent_codes_backward(CommandEncoder& encoder, const Buffer& dw, const Buffer& u, const Buffer& scales,
-                           const Buffer& du, const Buffer& dscales, const Buffer& dbiases,
-                           AffineParams affine, Accumulate accumulate_u, Accumulate accumulate_scales,
-                           Accumulate accumulate_biases) {
+                           const Backward::Target& du, const Backward::Target& dscales,
+                           const Backward::Target& dbiases, AffineParams affine) {
   const char* op = "latent_codes_backward";
   check_latent(op, u, affine);
-  check_not_empty(op, "u", u);
   check_scales(op, "scales", scales, u, affine);
   check_weight(op, "dw", dw, u);
-  Gradients out(op);
-  out.add("du", {du, accumulate_u}, "u", u, {u, scales});
-  out.add("dscales", {dscales, accumulate_scales}, "scales", scales, {dw, u, scales});
-  out.add("dbiases", {dbiases, accumulate_biases}, "scales", scales, {dw, u, scales});
+  Gradients out(op, encoder);
+  out.add("du", du, "u", u, {u, scales});
+  out.add("dscales", dscales, "scales", scales, {dw, u, scales});
+  out.add("dbiases", dbiases, "scales", scales, {dw, u, scales});
   if (out.writes().empty()) return;
   LatentCodesParams params = params_of(u, affine);
   params.wanted = out.wanted();
@@ -73,7 +70,6 @@ void latent_codes_backward(CommandEncoder& encoder, const Buffer& dw, const Buff
 void pack_codes_forward(CommandEncoder& encoder, const Buffer& u, const Buffer& codes, AffineParams affine) {
   const char* op = "pack_codes";
   check_latent(op, u, affine);
-  check_not_empty(op, "u", u);
   check_is(op, "codes", codes, DType::u32, packed_shape(u.shape(), affine));
   encoder.encode({.kernel = "pack_codes_forward",
                   .params = params_bytes(params_of(u, affine)),
@@ -88,16 +84,12 @@ Var latent_codes(const Var& u, const Var& scales, const Var& biases, AffineParam
   check_scales(op, "scales", scales.value(), u.value(), affine);
   check_scales(op, "biases", biases.value(), u.value(), affine);
   require(is_value(dtype), op, ": dtype is ", dtype, ", expected f32, bf16 or f16");
-  if (u.value().numel() == 0) return tape.record_empty(op, {u, scales, biases}, dtype, u.shape());
   const Buffer w = tape.alloc(dtype, u.shape());
   latent_codes_forward(tape.encoder(), u.value(), scales.value(), biases.value(), w, affine);
   return tape.record(op, {u, scales, biases}, w,
                      [u = u.value(), scales = scales.value(), affine](Backward& b) {
-                       const auto [du, accumulate_u] = b.grad(0);
-                       const auto [dscales, accumulate_scales] = b.grad(1);
-                       const auto [dbiases, accumulate_biases] = b.grad(2);
-                       latent_codes_backward(b.encoder(), b.dy(), u, scales, du, dscales, dbiases, affine,
-                                             accumulate_u, accumulate_scales, accumulate_biases);
+                       const auto du = b.grad(0), dscales = b.grad(1), dbiases = b.grad(2);
+                       latent_codes_backward(b.encoder(), b.dy(), u, scales, du, dscales, dbiases, affine);
                      });
 }
 

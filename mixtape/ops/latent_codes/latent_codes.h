@@ -12,7 +12,7 @@
 // Accuracy: codes are exact; w is one f32 fma rounded once; du one f32 product; dscales and dbiases
 //   0.51 units + (g/4 + 4) * 2^-24 * sum |dw*q|.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, bits, group size, an empty
-//   dimension; when packing, at wait for the first NaN, with row and column.
+//   row; when packing, at wait for the first NaN, with row and column.
 #pragma once
 
 #include "mixtape/autograd/tape.h"
@@ -24,12 +24,10 @@ namespace mixtape {
 void latent_codes_forward(CommandEncoder& encoder, const Buffer& u, const Buffer& scales,
                           const Buffer& biases, const Buffer& w, AffineParams params);
 
-// A null gradient is not computed. du may be dw.
+// Each gradient may be left out. du may be dw.
 void latent_codes_backward(CommandEncoder& encoder, const Buffer& dw, const Buffer& u, const Buffer& scales,
-                           const Buffer& du, const Buffer& dscales, const Buffer& dbiases,
-                           AffineParams params, Accumulate accumulate_u = Accumulate::no,
-                           Accumulate accumulate_scales = Accumulate::no,
-                           Accumulate accumulate_biases = Accumulate::no);
+                           const Backward::Target& du, const Backward::Target& dscales,
+                           const Backward::Target& dbiases, AffineParams params);
 
 // The codes q as dequantize_affine takes them.
 void pack_codes_forward(CommandEncoder& encoder, const Buffer& u, const Buffer& codes, AffineParams params);

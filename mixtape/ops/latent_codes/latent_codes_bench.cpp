@@ -34,7 +34,8 @@ void backward(benchmark::State& state, DType dtype) {
   const Buffer dscales = bench.output(DType::f32, q.scales.shape());
   bench.run(
       [&](CommandEncoder& encoder) {
-        latent_codes_backward(encoder, q.w, q.u, q.scales, du, dscales, q.biases, kFormat);
+        latent_codes_backward(encoder, q.w, q.u, q.scales, {du, Accumulate::no}, {dscales, Accumulate::no},
+                              {q.biases, Accumulate::no}, kFormat);
       },
       q.w.bytes() + 2 * q.u.bytes() + 3 * q.scales.bytes());
 }

@@ -16,12 +16,8 @@ void forward(const Call& call) {
 
 void backward(const Call& call) {
   const auto& p = call.params<LatentCodesParams>();
-  const ReduceCodesParams groups{p.count,
-                                 group_shift(p.affine),
-                                 p.wanted & kLatentDscales,
-                                 p.wanted & kLatentDbiases,
-                                 p.accumulate & kLatentDscales,
-                                 p.accumulate & kLatentDbiases};
+  // Behind the bit of du those of ScaleBits follow.
+  const ReduceCodesParams groups{p.count, group_shift(p.affine), {p.wanted >> 1, p.accumulate >> 1}};
   const LatentBackwardParams params{groups, largest_code(p), p.wanted & kLatentDu, p.accumulate & kLatentDu};
   call.launch(call.dispatch.kernel, grid_for(p.count, kCodesAtOnce), kBlock256, params,
               {call.read(0), call.read(1), call.read(2), call.write_if(p.wanted, kLatentDu),

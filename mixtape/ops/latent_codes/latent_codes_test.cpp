@@ -49,7 +49,8 @@ Results latent_results(const Weight& q) {
   const Buffer w = q.like(q.dw), dscales = q.like(q.scales), dbiases = q.like(q.scales);
   CommandEncoder encoder(q.u.device());
   latent_codes_forward(encoder, q.u, q.scales, q.biases, w, q.format);
-  latent_codes_backward(encoder, q.dw, q.u, q.scales, Buffer(), dscales, dbiases, q.format);
+  latent_codes_backward(encoder, q.dw, q.u, q.scales, {}, {dscales, Accumulate::no},
+                        {dbiases, Accumulate::no}, q.format);
   encoder.commit_and_wait();
   return {testing::download_bytes(w), testing::download_bytes(dscales), testing::download_bytes(dbiases)};
 }
@@ -139,7 +140,7 @@ TEST(LatentCodes, AnyAddress) {
     const Buffer w = moved(q.dw), du = moved(q.u);
     CommandEncoder encoder(device);
     latent_codes_forward(encoder, q.u, q.scales, q.biases, w, p);
-    latent_codes_backward(encoder, q.dw, q.u, q.scales, du, Buffer(), Buffer(), p);
+    latent_codes_backward(encoder, q.dw, q.u, q.scales, {du, Accumulate::no}, {}, {}, p);
     encoder.commit_and_wait();
     EXPECT_EQ(testing::download_bytes(w), wanted[0]) << device.name();
     const Doubles u = testing::download(q.u).values, s = testing::download(q.scales).values;
@@ -193,7 +194,7 @@ TEST(LatentCodes, H16_HalvesEndsAndNan) {
     const Buffer ones = filled({1, 32}, 1.0f), out = filled({1, 32}, 9.0f), grad = filled({1, 32}, 9.0f);
     CommandEncoder encoder(device);
     latent_codes_forward(encoder, latent, scales, filled({1, 1}, 1.0f), out, {2, 32});
-    latent_codes_backward(encoder, ones, latent, scales, grad, Buffer(), Buffer(), {2, 32});
+    latent_codes_backward(encoder, ones, latent, scales, {grad, Accumulate::no}, {}, {}, {2, 32});
     encoder.commit_and_wait();
     EXPECT_EQ(out.to_vector<float>(), w) << device.name();
     EXPECT_EQ(grad.to_vector<float>(), du) << device.name();
@@ -225,8 +226,8 @@ TEST(LatentCodes, EachGradientIsWrittenOrAddedTo) {
         if (out[i]) encoder.fill(out[i], 100.0f);
         adds.push_back(Accumulate{which >> (3 + i) & 1});
       }
-      latent_codes_backward(encoder, q.dw, q.u, q.scales, out[0], out[1], out[2], p, adds[0], adds[1],
-                            adds[2]);
+      latent_codes_backward(encoder, q.dw, q.u, q.scales, {out[0], adds[0]}, {out[1], adds[1]},
+                            {out[2], adds[2]}, p);
       encoder.commit_and_wait();
       for (std::size_t i = 0; i < 3; ++i) {
         if (!out[i]) continue;
@@ -245,8 +246,8 @@ TEST(LatentCodes, GradientInPlaceOfItsUpstream) {
     const Weight q(device, DType::f32, {rows, 1024}, p);
     const Buffer du = q.like(q.u);
     CommandEncoder encoder(device);
-    latent_codes_backward(encoder, q.dw, q.u, q.scales, du, Buffer(), Buffer(), p);
-    latent_codes_backward(encoder, q.dw, q.u, q.scales, q.dw, Buffer(), Buffer(), p);
+    latent_codes_backward(encoder, q.dw, q.u, q.scales, {du, Accumulate::no}, {}, {}, p);
+    latent_codes_backward(encoder, q.dw, q.u, q.scales, {q.dw, Accumulate::no}, {}, {}, p);
     encoder.commit_and_wait();
     EXPECT_TRUE(testing::download_bytes(q.dw) == testing::download_bytes(du)) << device.name();
   }
@@ -325,10 +326,11 @@ TEST(LatentCodes, RefusesBadArguments) {
   MIXTAPE_EXPECT_ERROR(forward(u, device.alloc(DType::bf16, {4, 2}), w, p), kInvalid,
                        "scales is bf16[4,2], expected f32[4,2]");
   MIXTAPE_EXPECT_ERROR(forward(u, scales, u, p), kInvalid, "w shares memory with u");
-  MIXTAPE_EXPECT_ERROR(latent_codes_backward(encoder, w, u, scales, u, Buffer(), Buffer(), p), kInvalid,
+  MIXTAPE_EXPECT_ERROR(latent_codes_backward(encoder, w, u, scales, {u, Accumulate::no}, {}, {}, p), kInvalid,
                        "latent_codes_backward: du shares memory with an input");
-  MIXTAPE_EXPECT_ERROR(latent_codes_backward(encoder, w, u, scales, Buffer(), other, other, p), kInvalid,
-                       "dbiases shares memory with dscales");
+  MIXTAPE_EXPECT_ERROR(
+      latent_codes_backward(encoder, w, u, scales, {}, {other, Accumulate::no}, {other, Accumulate::no}, p),
+      kInvalid, "dbiases shares memory with dscales");
   MIXTAPE_EXPECT_ERROR(pack_codes_forward(encoder, u, device.alloc(DType::u32, {4, 10}), p), kInvalid,
                        "pack_codes: codes is u32[4,10], expected u32[4,8]");
   Tape tape(device);

@@ -31,12 +31,9 @@ Var normed(const Var& x, const Var& w, const Var& b, float eps) {
   Tape& tape = common_tape("layer_norm", given);
   check_values("layer_norm", "x", x.value());
   const Buffer y = tape.alloc(x.dtype(), x.shape()), stats = tape.alloc(DType::f32, {x.shape().rows(), 2});
-  if (x.shape().rows() > 0)
-    layer_norm_forward(tape.encoder(), x.value(), w.value(), b.value(), eps, y, stats);
+  layer_norm_forward(tape.encoder(), x.value(), w.value(), b.value(), eps, y, stats);
   return tape.record("layer_norm", {x, w, b}, y, [x = x.value(), w = w.value(), stats](Backward& back) {
-    if (x.shape().rows() == 0) return back.pass_zeros();
-    const Backward::Target dx = back.grad(0), dw = back.grad(1),
-                           db = back.grad(2);  // in this order: w may be b
+    const auto dx = back.grad(0), dw = back.grad(1), db = back.grad(2);
     layer_norm_backward(back.encoder(), x, w, stats, back.dy(), dx, dw, db);
   });
 }
@@ -46,7 +43,7 @@ Var normed(const Var& x, const Var& w, const Var& b, float eps) {
 void layer_norm_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, const Buffer& b, float eps,
                         const Buffer& y, const Buffer& stats) {
   check_values("layer_norm", "x", x);
-  check_not_empty("layer_norm", "x", x);
+  check_row("layer_norm", "x", x);
   check_vector("layer_norm", "w", w, x);
   check_vector("layer_norm", "b", b, x);
   require(std::isfinite(eps) && eps > 0.0f, "layer_norm: eps is ", eps, ", expected a positive number");
@@ -69,7 +66,7 @@ void layer_norm_backward(CommandEncoder& encoder, const Buffer& x, const Buffer&
                          const Backward::Target& db) {
   constexpr const char* kOp = "layer_norm_backward";
   check_values(kOp, "x", x);
-  check_not_empty(kOp, "x", x);
+  check_row(kOp, "x", x);
   check_vector(kOp, "w", w, x);
   check_is(kOp, "stats", stats, DType::f32, {x.shape().rows(), 2});
   check_like(kOp, "dy", dy, "x", x);
@@ -77,7 +74,7 @@ void layer_norm_backward(CommandEncoder& encoder, const Buffer& x, const Buffer&
   require(w || !dw.buffer, kOp, ": dw is ", dw.buffer, " without a w");
   std::vector<Buffer> reads = {x, stats, dy};
   if (w) reads.push_back(w);
-  Gradients out(kOp);
+  Gradients out(kOp, encoder);
   out.add("dx", dx, "x", x, {x});
   out.add("dw", dw, "w", w, reads);
   out.add("db", db, "b", db.buffer, reads);
@@ -88,7 +85,9 @@ void layer_norm_backward(CommandEncoder& encoder, const Buffer& x, const Buffer&
   encoder.encode({.kernel = str("layer_norm_backward_", x.dtype()),
                   .params = params_bytes(params),
                   .reads = reads,
-                  .writes = out.writes()});
+                  .writes = out.writes(),
+                  .is_empty = params.rows == 0,
+                  .adds = out.adds()});
 }
 
 Var layer_norm(const Var& x, float eps) { return normed(x, Var(), Var(), eps); }

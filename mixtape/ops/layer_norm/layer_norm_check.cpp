@@ -55,7 +55,7 @@ OpCheck layer_norm_check(DType dtype, const Shape& shape, int parameters) {
 }
 
 std::vector<OpCheck> layer_norm_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {layer_norm_check(dtype, {0, 5}, 2)};
   for (const std::int64_t cols : {1, 2, 7, 16, 33, 65, 130})
     checks.push_back(layer_norm_check(dtype, {2, 2, cols}, 2));
   for (const int parameters : {0, 1}) checks.push_back(layer_norm_check(dtype, {3, 17}, parameters));

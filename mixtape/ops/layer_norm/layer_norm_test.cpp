@@ -113,7 +113,7 @@ TEST(LayerNorm, RefusesBadArguments) {
                        code, "layer_norm: b is bf16[8], expected f32[8]");
   MIXTAPE_EXPECT_ERROR(layer_norm_forward(encoder, x, w, w, -1.0f, x, stats), code, "eps is -1");
   MIXTAPE_EXPECT_ERROR(layer_norm_forward(encoder, device.alloc(DType::f32, {4, 0}), {}, {}, 1e-5f, x, stats),
-                       code, "no dimension of 0");
+                       code, "a last dimension of 1 or more");
   MIXTAPE_EXPECT_ERROR(layer_norm_backward(encoder, x, {}, stats, x, {}, {w, Accumulate::no}, {}), code,
                        "layer_norm_backward: dw is f32[8] without a w");
   Tape tape(device);

@@ -93,7 +93,8 @@ std::vector<OpCheck> permute_checks(const Device&, DType dtype) {
                                                      {{3, 1, 4, 1}, {3, 2, 1, 0}},
                                                      {{2, 3, 2, 3, 2}, {4, 1, 3, 0, 2}},
                                                      {{1, 1}, {1, 0}},
-                                                     {{2, 3, 4, 5}, {3, 1, 2, 0}}};
+                                                     {{2, 3, 4, 5}, {3, 1, 2, 0}},
+                                                     {{0, 3}, {1, 0}}};
   std::vector<OpCheck> checks;
   for (const auto& [x, axes] : cases) {
     checks.push_back(move_check("permute", dtype, x, oracle::permute(x, permuted_shape(x, axes), axes)));
@@ -104,7 +105,8 @@ std::vector<OpCheck> permute_checks(const Device&, DType dtype) {
 
 std::vector<OpCheck> transpose_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks;
-  for (const Shape& x : {Shape{2, 3, 4}, Shape{2, 67, 1025}}) {  // the last: several tiles and chunks
+  for (const Shape& x :
+       {Shape{0, 3, 4}, Shape{2, 3, 4}, Shape{2, 67, 1025}}) {  // the last: several tiles and chunks
     const Shape y{x[0], x[2], x[1]};
     checks.push_back(move_check("transpose", dtype, x, oracle::permute(x, y, {0, 2, 1})));
     checks.back().op = [](const std::vector<Var>& v) { return transpose(v[0]); };
@@ -116,7 +118,10 @@ std::vector<OpCheck> reshape_checks(const Device&, DType dtype) {
   const Shape x{4, 6};
   OpCheck check = move_check("reshape", dtype, x, oracle::along_axis(x, x, 0, 0, 1));
   check.op = [](const std::vector<Var>& v) { return reshape(v[0], {3, 8}); };
-  return {check};
+  return {check, testing::empty_batch_check("reshape", {testing::random_tensor(dtype, {0, 6}, 1)},
+                                            [](const std::vector<Var>& v) {
+                                              return reshape(v[0], {3, 0});
+                                            })};
 }
 
 std::vector<OpCheck> slice_checks(const Device&, DType dtype) {
@@ -127,6 +132,12 @@ std::vector<OpCheck> slice_checks(const Device&, DType dtype) {
     checks.push_back(move_check("slice", dtype, x, oracle::along_axis(x, x.with(a, 2), a, 1, 1)));
     checks.back().op = [axis](const std::vector<Var>& v) { return slice(v[0], axis, 1, 3); };
   }
+  checks.push_back(
+      testing::empty_batch_check("slice", {testing::random_tensor(dtype, {0, 5}, 1)},
+                                 [](const std::vector<Var>& v) { return slice(v[0], 1, 1, 3); }));
+  checks.push_back(
+      testing::empty_batch_check("slice", {testing::random_tensor(dtype, {4, 5}, 1)},
+                                 [](const std::vector<Var>& v) { return slice(v[0], 1, 2, 2); }));
   return checks;
 }
 
@@ -141,12 +152,17 @@ std::vector<OpCheck> repeat_checks(const Device&, DType dtype) {
       checks.back().backward_bound = {0.51, 4.0 * 0x1p-24 * 16.0};
     }
   }
+  checks.push_back(testing::empty_batch_check("repeat", {testing::random_tensor(dtype, {0, 5}, 1)},
+                                              [](const std::vector<Var>& v) { return repeat(v[0], 1, 2); }));
   return checks;
 }
 
 std::vector<OpCheck> concat_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks;
   for (const std::int64_t axis : {0, 1, 2}) checks.push_back(concat_check(dtype, axis));
+  checks.push_back(testing::empty_batch_check(
+      "concat", {testing::random_tensor(dtype, {0, 5}, 1), testing::random_tensor(dtype, {0, 3}, 2)},
+      [](const std::vector<Var>& v) { return concat(v, 1); }));
   return checks;
 }
 

@@ -127,7 +127,7 @@ TEST(LogSoftmax, RefusesBadArguments) {
   MIXTAPE_EXPECT_ERROR(log_softmax_backward(encoder, x, stats, stats, x), code, "dy is f32[4,2]");
   Tape tape(device);
   MIXTAPE_EXPECT_ERROR(log_softmax(tape.constant(device.alloc(DType::f32, {4, 0}))), code,
-                       "no dimension of 0");
+                       "a last dimension of 1 or more");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "mixtape/ops/matmul/matmul.h"
 
+#include "mixtape/autograd/gradients.h"
 #include "mixtape/ops/matmul/matmul_params.h"
 #include "mixtape/runtime/checks.h"
 
@@ -58,8 +59,6 @@ Sizes check(const char* op, const Buffer& a, const Buffer& b, const char* y_name
   check_values(op, "a", a);
   check_values(op, "b", b);
   check_values(op, y_name, y);
-  check_not_empty(op, "a", a);
-  check_not_empty(op, "b", b);
   check_dtypes(op, a, b, y);
   const Sizes s = sizes(op, a.shape(), b.shape(), trans_a, trans_b);
   check_is(op, y_name, y, y.dtype(), result_shape(a.shape(), trans_a, s.n));
@@ -75,8 +74,18 @@ void encode(CommandEncoder& encoder, const char* kernel, DType dtype, const Buff
                             static_cast<std::uint32_t>(trans_a),
                             static_cast<std::uint32_t>(trans_b),
                             static_cast<std::uint32_t>(accumulate)};
-  encoder.encode(
-      {.kernel = str(kernel, dtype), .params = params_bytes(params), .reads = {a, b}, .writes = {c}});
+  encoder.encode({.kernel = str(kernel, dtype),
+                  .params = params_bytes(params),
+                  .reads = {a, b},
+                  .writes = {c},
+                  .is_empty = s.k == 0,
+                  .adds = accumulate == Accumulate::yes});
+}
+
+void encode_backward(CommandEncoder& encoder, const Buffer& a, bool trans_a, const Buffer& b, bool trans_b,
+                     const Backward::Target& out, const Sizes& s) {
+  encode(encoder, "matmul_backward_", out.buffer.dtype(), a, trans_a, b, trans_b, out.buffer, s,
+         out.accumulate);
 }
 
 }  // namespace
@@ -89,31 +98,27 @@ void matmul_forward(CommandEncoder& encoder, const Buffer& a, const Buffer& b, c
   encode(encoder, "matmul_forward_", a.dtype(), a, trans_a, b, trans_b, y, s, Accumulate::no);
 }
 
-// da [m,k] = dy * B^T; stored transposed: da [k,m] = B * dy^T.
-void matmul_backward_a(CommandEncoder& encoder, const Buffer& b, const Buffer& dy, const Buffer& da,
-                       bool trans_a, bool trans_b, Accumulate accumulate) {
-  const Sizes s = check("matmul_backward_a", da, b, "dy", dy, trans_a, trans_b);
-  check_no_overlap("matmul_backward_a", "da", da, "dy", dy);
-  check_no_overlap("matmul_backward_a", "da", da, "b", b);
-  const char* kernel = "matmul_backward_";
-  if (trans_a) {
-    encode(encoder, kernel, b.dtype(), b, trans_b, dy, true, da, {s.batch, s.k, s.m, s.n}, accumulate);
-  } else {
-    encode(encoder, kernel, b.dtype(), dy, false, b, !trans_b, da, {s.batch, s.m, s.k, s.n}, accumulate);
+void matmul_backward(CommandEncoder& encoder, const Buffer& a, const Buffer& b, const Buffer& dy,
+                     const Backward::Target& da, const Backward::Target& db, bool trans_a, bool trans_b) {
+  const char* op = "matmul_backward";
+  require((a || !db.buffer) && (b || !da.buffer), op, ": a is ", a, ", b is ", b, ", expected both");
+  const Buffer &like_a = a ? a : da.buffer, &like_b = b ? b : db.buffer;
+  const Sizes s = check(op, like_a, like_b, "dy", dy, trans_a, trans_b);
+  for (const Buffer& input : {like_a, like_b}) check_device(op, "an operand", input, encoder.device());
+  Gradients out(op, encoder);
+  out.add("da", da, "a", like_a, {a, b, dy});
+  out.add("db", db, "b", like_b, {a, b, dy});
+  // da [m,k] = dy * B^T; stored transposed: da [k,m] = B * dy^T.
+  if (da.buffer && trans_a) {
+    encode_backward(encoder, b, trans_b, dy, true, da, {s.batch, s.k, s.m, s.n});
+  } else if (da.buffer) {
+    encode_backward(encoder, dy, false, b, !trans_b, da, {s.batch, s.m, s.k, s.n});
   }
-}
-
-// db [k,n] = A^T * dy; stored transposed: db [n,k] = dy^T * A.
-void matmul_backward_b(CommandEncoder& encoder, const Buffer& a, const Buffer& dy, const Buffer& db,
-                       bool trans_a, bool trans_b, Accumulate accumulate) {
-  const Sizes s = check("matmul_backward_b", a, db, "dy", dy, trans_a, trans_b);
-  check_no_overlap("matmul_backward_b", "db", db, "dy", dy);
-  check_no_overlap("matmul_backward_b", "db", db, "a", a);
-  const char* kernel = "matmul_backward_";
-  if (trans_b) {
-    encode(encoder, kernel, a.dtype(), dy, true, a, trans_a, db, {s.batch, s.n, s.k, s.m}, accumulate);
-  } else {
-    encode(encoder, kernel, a.dtype(), a, !trans_a, dy, false, db, {s.batch, s.k, s.n, s.m}, accumulate);
+  // db [k,n] = A^T * dy; stored transposed: db [n,k] = dy^T * A.
+  if (db.buffer && trans_b) {
+    encode_backward(encoder, dy, true, a, trans_a, db, {s.batch, s.n, s.k, s.m});
+  } else if (db.buffer) {
+    encode_backward(encoder, a, !trans_a, dy, false, db, {s.batch, s.k, s.n, s.m});
   }
 }
 
@@ -122,14 +127,11 @@ Var matmul(const Var& a, const Var& b, bool trans_a, bool trans_b, std::optional
   const DType dtype = out.value_or(a.dtype());
   const Sizes s = sizes("matmul", a.shape(), b.shape(), trans_a, trans_b);
   const Shape shape = result_shape(a.shape(), trans_a, s.n);
-  if (s.batch == 0 || s.m == 0) return tape.record_empty("matmul", {a, b}, dtype, shape);
   const Buffer y = tape.alloc(dtype, shape);
   matmul_forward(tape.encoder(), a.value(), b.value(), y, trans_a, trans_b);
   return tape.record("matmul", {a, b}, y, [a = a.value(), b = b.value(), trans_a, trans_b](Backward& back) {
-    if (const auto [da, accumulate] = back.grad(0); da)
-      matmul_backward_a(back.encoder(), b, back.dy(), da, trans_a, trans_b, accumulate);
-    if (const auto [db, accumulate] = back.grad(1); db)
-      matmul_backward_b(back.encoder(), a, back.dy(), db, trans_a, trans_b, accumulate);
+    const auto da = back.grad(0), db = back.grad(1);
+    matmul_backward(back.encoder(), a, b, back.dy(), da, db, trans_a, trans_b);
   });
 }
 

@@ -7,8 +7,8 @@
 // Saved for backward: a, b.
 // Deterministic: same bits for any thread count.
 // Accuracy: 1 unit + (length of the sum) * 2^-24 * (sum of the magnitudes of the products).
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, an output
-//   that shares memory with an input.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an output that
+//   shares memory with an input.
 #pragma once
 
 #include <optional>
@@ -21,11 +21,11 @@ namespace mixtape {
 void matmul_forward(CommandEncoder& encoder, const Buffer& a, const Buffer& b, const Buffer& y,
                     bool trans_a = false, bool trans_b = false);
 
+// Either gradient may be left out, and so may what the other one doesn't read: a without db, b without da.
 // The flags are the forward product's.
-void matmul_backward_a(CommandEncoder& encoder, const Buffer& b, const Buffer& dy, const Buffer& da,
-                       bool trans_a = false, bool trans_b = false, Accumulate accumulate = Accumulate::no);
-void matmul_backward_b(CommandEncoder& encoder, const Buffer& a, const Buffer& dy, const Buffer& db,
-                       bool trans_a = false, bool trans_b = false, Accumulate accumulate = Accumulate::no);
+void matmul_backward(CommandEncoder& encoder, const Buffer& a, const Buffer& b, const Buffer& dy,
+                     const Backward::Target& da, const Backward::Target& db, bool trans_a = false,
+                     bool trans_b = false);
 
 // y in `out`, or in a's dtype.
 Var matmul(const Var& a, const Var& b, bool trans_a = false, bool trans_b = false,

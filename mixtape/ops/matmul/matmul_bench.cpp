@@ -40,18 +40,24 @@ void forward(benchmark::State& state, DType dtype, std::int64_t m, std::int64_t 
 
 void backward_a(benchmark::State& state, DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
   const OpBench bench(state);
-  const Buffer b = bench.random(dtype, {n, k}), dy = bench.random(dtype, {m, n});
-  const Buffer da = bench.output(dtype, {m, k});
-  bench.run([&](CommandEncoder& encoder) { matmul_backward_a(encoder, b, dy, da, false, true); },
-            da.bytes() + b.bytes() + dy.bytes(), flops(m, n, k));
+  const Buffer a = bench.random(dtype, {m, k}), b = bench.random(dtype, {n, k});
+  const Buffer dy = bench.random(dtype, {m, n}), da = bench.output(dtype, {m, k});
+  bench.run(
+      [&](CommandEncoder& encoder) {
+        matmul_backward(encoder, a, b, dy, {da, Accumulate::no}, {}, false, true);
+      },
+      da.bytes() + b.bytes() + dy.bytes(), flops(m, n, k));
 }
 
 void backward_b(benchmark::State& state, DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
   const OpBench bench(state);
-  const Buffer a = bench.random(dtype, {m, k}), dy = bench.random(dtype, {m, n});
-  const Buffer db = bench.output(dtype, {n, k});
-  bench.run([&](CommandEncoder& encoder) { matmul_backward_b(encoder, a, dy, db, false, true); },
-            a.bytes() + db.bytes() + dy.bytes(), flops(m, n, k));
+  const Buffer a = bench.random(dtype, {m, k}), b = bench.random(dtype, {n, k});
+  const Buffer dy = bench.random(dtype, {m, n}), db = bench.output(dtype, {n, k});
+  bench.run(
+      [&](CommandEncoder& encoder) {
+        matmul_backward(encoder, a, b, dy, {}, {db, Accumulate::no}, false, true);
+      },
+      a.bytes() + db.bytes() + dy.bytes(), flops(m, n, k));
 }
 
 OP_BENCH(onednn, bf16_1024, dnnl::memory::data_type::bf16);

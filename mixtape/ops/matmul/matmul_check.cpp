@@ -45,6 +45,8 @@ std::vector<OpCheck> matmul_checks(const Device&, DType dtype) {
   const auto add = [&](const std::vector<OpCheck>& more) {
     checks.insert(checks.end(), more.begin(), more.end());
   };
+  add(matmul_layouts(dtype, dtype, 0, 3, 2));
+  add(matmul_layouts(dtype, dtype, 3, 2, 0));
   add(matmul_layouts(dtype, dtype, 1, 1, 1));
   add(matmul_layouts(dtype, dtype, 5, 7, 3));
   add(matmul_layouts(dtype, dtype, 1, 33, 64));

@@ -1,3 +1,4 @@
+#include "mixtape/autograd/gradients.h"
 #include "mixtape/ops/embedding/embedding.h"
 #include "mixtape/ops/moe_route/moe_route.h"
 #include "mixtape/ops/moe_route/moe_route_params.h"
@@ -26,7 +27,6 @@ MoeCombineParams checked_params(const char* op, const Buffer& x, const Buffer& w
 void moe_combine_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& weights,
                          const Buffer& inverse, const Buffer& y) {
   const MoeCombineParams params = checked_params("moe_combine", x, weights, inverse);
-  check_not_empty("moe_combine", "x", x);
   check_is("moe_combine", "y", y, x.dtype(), {params.tokens, params.cols});
   check_no_overlap("moe_combine", "y", y, "x", x);
   encoder.encode({.kernel = str("moe_combine_forward_", x.dtype()),
@@ -40,29 +40,17 @@ void moe_combine_backward(CommandEncoder& encoder, const Buffer& x, const Buffer
                           const Backward::Target& dweights) {
   const char* op = "moe_combine_backward";
   MoeCombineParams params = checked_params(op, x, weights, inverse);
-  check_not_empty(op, "x", x);
   check_is(op, "dy", dy, x.dtype(), {params.tokens, params.cols});
-  params.wants_dx = dx.buffer ? 1 : 0;
-  params.wants_dweights = dweights.buffer ? 1 : 0;
-  params.accumulate_dx = static_cast<std::uint32_t>(dx.accumulate);
-  params.accumulate_dweights = static_cast<std::uint32_t>(dweights.accumulate);
-  std::vector<Buffer> writes;
-  if (dx.buffer) {
-    check_like(op, "dx", dx.buffer, "x", x);
-    check_no_overlap(op, "dx", dx.buffer, "x", x);
-    check_no_overlap(op, "dx", dx.buffer, "dy", dy);
-    writes.push_back(dx.buffer);
-  }
-  if (dweights.buffer) {
-    check_like(op, "dweights", dweights.buffer, "weights", weights);
-    check_no_overlap(op, "dweights", dweights.buffer, "weights", weights);
-    writes.push_back(dweights.buffer);
-  }
-  if (writes.empty()) return;
+  Gradients out(op, encoder);
+  out.add("dx", dx, "x", x, {x, dy});
+  out.add("dweights", dweights, "weights", weights, {weights});
+  if (out.writes().empty()) return;
+  params.wanted = out.wanted();
+  params.accumulate = out.accumulate();
   encoder.encode({.kernel = str("moe_combine_backward_", x.dtype()),
                   .params = params_bytes(params),
                   .reads = {x, weights, inverse, dy},
-                  .writes = writes});
+                  .writes = out.writes()});
 }
 
 // The backward is a combination with weights of 1: no sorting, unlike a table's gradient.
@@ -74,13 +62,12 @@ Var moe_dispatch(const Var& x, const MoePlan& plan) {
   require(fits, "moe_dispatch: the plan has ", slots, " places, expected some for each of ", tokens,
           " tokens");
   Tape& tape = common_tape("moe_dispatch", {x});
-  if (tokens == 0) return tape.record_empty("moe_dispatch", {x}, x.dtype(), x.shape());
   const Buffer y = tape.alloc(x.dtype(), {slots, x.shape()[1]});
   embedding_forward(tape.encoder(), x.value(), plan.rows, y);
   return tape.record("moe_dispatch", {x}, y, [tokens, slots, inverse = plan.inverse](Backward& b) {
     const auto [dx, accumulate] = b.grad(0);
     const Device& device = b.encoder().device();
-    const Buffer ones = device.alloc_uninitialized(DType::f32, {tokens, slots / tokens});
+    const Buffer ones = device.alloc_uninitialized(DType::f32, {tokens, tokens > 0 ? slots / tokens : 1});
     b.encoder().fill(ones, 1.0f);
     const Buffer sum = accumulate == Accumulate::no ? dx : device.alloc_uninitialized(dx.dtype(), dx.shape());
     moe_combine_forward(b.encoder(), b.dy(), ones, inverse, sum);
@@ -93,12 +80,11 @@ Var moe_combine(const Var& x, const Var& weights, const MoePlan& plan) {
   const Buffer& inverse = plan.inverse;
   const MoeCombineParams params = checked_params("moe_combine", x.value(), weights.value(), inverse);
   const Buffer y = tape.alloc(x.dtype(), {params.tokens, params.cols});
-  if (y.numel() > 0) moe_combine_forward(tape.encoder(), x.value(), weights.value(), inverse, y);
+  moe_combine_forward(tape.encoder(), x.value(), weights.value(), inverse, y);
   return tape.record("moe_combine", {x, weights}, y,
                      [x = x.value(), w = weights.value(), inverse](Backward& b) {
-                       if (x.numel() == 0) return b.pass_zeros();
-                       const Backward::Target dx = b.grad(0), dw = b.grad(1);  // in this order
-                       moe_combine_backward(b.encoder(), x, w, inverse, b.dy(), dx, dw);
+                       const auto dx = b.grad(0), dweights = b.grad(1);
+                       moe_combine_backward(b.encoder(), x, w, inverse, b.dy(), dx, dweights);
                      });
 }
 

@@ -75,8 +75,8 @@ void moe_combine_backward(const HostCall& call) {
   const float* weights = call.read<float>(1);
   const auto* inverse = call.read<std::uint32_t>(2);
   const T* dy = call.read<T>(3);
-  T* dx = p.wants_dx ? call.write<T>(0) : nullptr;
-  float* dweights = p.wants_dweights ? call.write<float>(p.wants_dx) : nullptr;
+  T* dx = call.write_if<T>(p.wanted, p.dx);
+  float* dweights = call.write_if<float>(p.wanted, p.dweights);
   const std::int64_t slots = p.tokens * p.k;
   const auto cols = static_cast<std::size_t>(p.cols);
   cpu::parallel_for(p.tokens, cpu::row_grain(p.k * p.cols), [&](std::int64_t begin, std::int64_t end) {
@@ -85,12 +85,12 @@ void moe_combine_backward(const HostCall& call) {
       const std::int64_t place = inverse[s];
       const bool is_inside = place < slots;
       if (!is_inside) call.report_index(s, place, slots);
-      if (p.wants_dweights) {
+      if (dweights != nullptr) {
         const float d = is_inside ? dot(x + place * p.cols, upstream, cols) : 0.0f;
-        dweights[s] = p.accumulate_dweights ? dweights[s] + d : d;
+        dweights[s] = (p.accumulate & p.dweights) != 0 ? dweights[s] + d : d;
       }
-      if (p.wants_dx && is_inside) {
-        scale_row(upstream, weights[s], dx + place * p.cols, cols, p.accumulate_dx != 0);
+      if (dx != nullptr && is_inside) {
+        scale_row(upstream, weights[s], dx + place * p.cols, cols, (p.accumulate & p.dx) != 0);
       }
     }
   });

@@ -74,7 +74,7 @@ MIXTAPE_DEVICE void moe_combine_backward(const MoeCombineParams& p, Global<const
   if (!is_there && lane() == 0) report_index(errors, slot, place);
   const float weight = weights[slot];
   const std::int64_t token = divide(slot, p.k) * p.cols, row = is_there ? place * p.cols : 0;
-  const bool wants_dx = p.wants_dx != 0 && is_there, wants_dot = p.wants_dweights != 0 && is_there;
+  const bool wants_dx = (p.wanted & p.dx) != 0 && is_there, wants_dot = (p.wanted & p.dweights) != 0 && is_there;
   float dot = 0.0f;
   for (std::int64_t c0 = 0; is_there && c0 < p.cols; c0 += kPacks * kLanes * N) {
     Pack<T, N> upstream[kPacks], in[kPacks], out[kPacks];
@@ -84,7 +84,7 @@ MIXTAPE_DEVICE void moe_combine_backward(const MoeCombineParams& p, Global<const
       if (c >= p.cols) continue;
       upstream[h] = load_pack<N>(dy + (token + c));
       if (wants_dot) in[h] = load_pack<N>(x + (row + c));
-      if (wants_dx && p.accumulate_dx != 0) out[h] = load_pack<N>(dx + (row + c));
+      if (wants_dx && (p.accumulate & p.dx) != 0) out[h] = load_pack<N>(dx + (row + c));
     }
     lane_barrier();
     MIXTAPE_UNROLL
@@ -95,14 +95,14 @@ MIXTAPE_DEVICE void moe_combine_backward(const MoeCombineParams& p, Global<const
       for (int n = 0; n < N; ++n) {
         const float u = to_f32(upstream[h].v[n]), d = u * weight;
         if (wants_dot) dot = fma_f32(to_f32(in[h].v[n]), u, dot);
-        out[h].v[n] = from_f32<T>(wants_dx && p.accumulate_dx != 0 ? to_f32(out[h].v[n]) + d : d);
+        out[h].v[n] = from_f32<T>(wants_dx && (p.accumulate & p.dx) != 0 ? to_f32(out[h].v[n]) + d : d);
       }
       if (wants_dx) store_pack(dx + (row + c), out[h]);
     }
   }
   dot = lane_sum(dot);
-  if (p.wants_dweights != 0 && lane() == 0)
-    dweights[slot] = p.accumulate_dweights != 0 ? static_cast<float>(dweights[slot]) + dot : dot;
+  if ((p.wanted & p.dweights) != 0 && lane() == 0)
+    dweights[slot] = (p.accumulate & p.dweights) != 0 ? static_cast<float>(dweights[slot]) + dot : dot;
 }
 #define BACKWARD_OF(T, N, name)                                                                        \
   MIXTAPE_KERNEL(moe_combine_backward_##T##name, 256, MoeCombineParams p, Global<const T> x,           \

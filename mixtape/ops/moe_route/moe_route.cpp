@@ -28,7 +28,6 @@ void moe_route_forward(CommandEncoder& encoder, const Buffer& logits, const Buff
                        const Buffer& indices, bool normalise) {
   check_values("moe_route", "weights", weights);
   const Shape choice = checked_choice("moe_route", logits, weights.shape().cols());
-  check_not_empty("moe_route", "logits", logits);
   check_is("moe_route", "weights", weights, DType::f32, choice);
   check_is("moe_route", "indices", indices, DType::u32, choice);
   encoder.encode({.kernel = str("moe_route_forward_", logits.dtype()),
@@ -43,7 +42,6 @@ void moe_route_backward(CommandEncoder& encoder, const Buffer& logits, const Buf
   const char* op = "moe_route_backward";
   check_values(op, "weights", weights);
   const Shape choice = checked_choice(op, logits, weights.shape().cols());
-  check_not_empty(op, "logits", logits);
   check_is(op, "weights", weights, DType::f32, choice);
   check_is(op, "indices", indices, DType::u32, choice);
   check_is(op, "dweights", dweights, DType::f32, choice);
@@ -59,9 +57,8 @@ MoeRoute moe_route(const Var& logits, std::int64_t k, bool normalise) {
   Tape& tape = common_tape("moe_route", {logits});
   const Shape choice = checked_choice("moe_route", logits.value(), k);
   const Buffer weights = tape.alloc(DType::f32, choice), indices = tape.alloc(DType::u32, choice);
-  if (choice[0] > 0) moe_route_forward(tape.encoder(), logits.value(), weights, indices, normalise);
+  moe_route_forward(tape.encoder(), logits.value(), weights, indices, normalise);
   const auto rule = [x = logits.value(), weights, indices, normalise](Backward& b) {
-    if (x.numel() == 0) return b.pass_zeros();
     const auto [dlogits, accumulate] = b.grad(0);
     moe_route_backward(b.encoder(), x, weights, indices, b.dy(), dlogits, normalise, accumulate);
   };
@@ -78,11 +75,11 @@ MoePlan moe_plan(CommandEncoder& encoder, const Buffer& indices, std::int64_t n_
   const Device& device = encoder.device();
   const auto places = [&] { return device.alloc_uninitialized(DType::u32, {slots}); };
   const MoePlan plan{places(), places(), places(), device.alloc(DType::u32, {n_experts + 1})};
-  if (slots == 0) return plan;
   encoder.encode({.kernel = "moe_plan",
                   .params = params_bytes(MoePlanParams{slots, n_experts, indices.shape()[1]}),
                   .reads = {indices},
-                  .writes = {plan.order, plan.rows, plan.inverse, plan.offsets}});
+                  .writes = {plan.order, plan.rows, plan.inverse, plan.offsets},
+                  .is_empty = slots == 0});
   return plan;
 }
 

@@ -76,7 +76,7 @@ OpCheck moe_dispatch_check(const Device& device, DType dtype, std::int64_t token
 }
 
 std::vector<OpCheck> moe_route_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {moe_route_check(dtype, 0, 5, 2, true)};
   for (const bool normalise : {false, true}) {
     for (const std::int64_t experts : {1, 4, 16, 17, 40, 128}) {
       for (const std::int64_t k : {std::int64_t{1}, std::int64_t{2}, std::int64_t{8}, experts}) {
@@ -88,13 +88,15 @@ std::vector<OpCheck> moe_route_checks(const Device&, DType dtype) {
 }
 
 std::vector<OpCheck> moe_combine_checks(const Device& device, DType dtype) {
-  return {moe_combine_check(device, dtype, 7, 1, 5), moe_combine_check(device, dtype, 3, 2, 16),
-          moe_combine_check(device, dtype, 5, 3, 17), moe_combine_check(device, dtype, 90, 8, 130)};
+  return {moe_combine_check(device, dtype, 0, 2, 5), moe_combine_check(device, dtype, 7, 1, 5),
+          moe_combine_check(device, dtype, 3, 2, 16), moe_combine_check(device, dtype, 5, 3, 17),
+          moe_combine_check(device, dtype, 90, 8, 130)};
 }
 
 std::vector<OpCheck> moe_dispatch_checks(const Device& device, DType dtype) {
-  return {moe_dispatch_check(device, dtype, 7, 1, 5), moe_dispatch_check(device, dtype, 3, 2, 16),
-          moe_dispatch_check(device, dtype, 5, 3, 17), moe_dispatch_check(device, dtype, 90, 8, 130)};
+  return {moe_dispatch_check(device, dtype, 0, 2, 5), moe_dispatch_check(device, dtype, 7, 1, 5),
+          moe_dispatch_check(device, dtype, 3, 2, 16), moe_dispatch_check(device, dtype, 5, 3, 17),
+          moe_dispatch_check(device, dtype, 90, 8, 130)};
 }
 
 MIXTAPE_OP_CHECKS(moe_route, testing::kValueDtypes, moe_route_checks)

@@ -51,9 +51,8 @@ void combine_forward(const Call& call) {
 void combine_backward(const Call& call) {
   const auto& p = call.params<MoeCombineParams>();
   const Buffer &x = call.read(0), &dy = call.read(3);
-  const Argument dx = p.wants_dx != 0 ? Argument(call.write(0)) : Argument();
-  const Argument dweights = p.wants_dweights != 0 ? Argument(call.write(p.wants_dx)) : Argument();
-  const bool has_packs = rows_are_packs({&x, &dy, p.wants_dx != 0 ? &call.write(0) : &x});
+  const Argument dx = call.write_if(p.wanted, p.dx), dweights = call.write_if(p.wanted, p.dweights);
+  const bool has_packs = rows_are_packs({&x, &dy}) && dx.offset % 16 == 0;
   call.launch(variant(call, has_packs), grid_of(ceil_div(p.tokens * p.k, 8)), kRowsOfWarps, p,
               {x, call.read(1), call.read(2), dy, dx, dweights, call.index_errors(p.tokens * p.k, false)});
 }

@@ -1,6 +1,6 @@
 #include "mixtape/backend/gpu/lanes.h"
 #include "mixtape/ops/moe_route/moe_route_params.h"
-#include "mixtape/ops/top_k/ranking_gpu.h"
+#include "mixtape/backend/gpu/ranking.h"
 
 namespace mixtape {
 

@@ -78,7 +78,7 @@ inline std::vector<double> moe_dispatch_backward(const std::vector<double>& dy,
 template <class T>
 std::vector<T> moe_combine(const std::vector<T>& x, const std::vector<T>& weights,
                            const std::vector<std::int64_t>& inverse, std::int64_t k) {
-  const std::size_t cols = x.size() / inverse.size();
+  const std::size_t cols = inverse.empty() ? 0 : x.size() / inverse.size();
   std::vector<T> y(x.size() / static_cast<std::size_t>(k));
   for (std::size_t s = 0; s < inverse.size(); ++s) {
     for (std::size_t c = 0; c < cols; ++c) {
@@ -93,7 +93,7 @@ inline std::vector<std::vector<double>> moe_combine_backward(const std::vector<d
                                                              const std::vector<double>& weights,
                                                              const std::vector<std::int64_t>& inverse,
                                                              std::int64_t k, const std::vector<double>& dy) {
-  const std::size_t cols = x.size() / inverse.size();
+  const std::size_t cols = inverse.empty() ? 0 : x.size() / inverse.size();
   std::vector<double> dx(x.size()), dweights(weights.size());
   for (std::size_t s = 0; s < inverse.size(); ++s) {
     for (std::size_t c = 0; c < cols; ++c) {

@@ -22,10 +22,10 @@ struct MoeCombineParams {
   std::int64_t tokens;
   std::int64_t k;
   std::int64_t cols;
-  std::uint32_t wants_dx;
-  std::uint32_t wants_dweights;
-  std::uint32_t accumulate_dx;
-  std::uint32_t accumulate_dweights;
+  // Backward, in bits:
+  enum : std::uint32_t { dx = 1, dweights = 2 };
+  std::uint32_t wanted;
+  std::uint32_t accumulate;
 };
 
 }  // namespace mixtape

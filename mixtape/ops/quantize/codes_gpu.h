@@ -82,8 +82,10 @@ MIXTAPE_DEVICE void put_group_sums(const ReduceCodesParams& p, std::int64_t chun
   }
   const std::int64_t group = chunk >> p.group_shift;
   if (chunk * kCodesAtOnce >= p.count || group << p.group_shift != chunk) return;
-  if (p.wants_scales != 0) put_gradient(dscales, group, products, p.accumulate_scales != 0);
-  if (p.wants_biases != 0) put_gradient(dbiases, group, sum, p.accumulate_biases != 0);
+  const ScaleBits out = p.out;
+  if ((out.wanted & out.dscales) != 0)
+    put_gradient(dscales, group, products, (out.accumulate & out.dscales) != 0);
+  if ((out.wanted & out.dbiases) != 0) put_gradient(dbiases, group, sum, (out.accumulate & out.dbiases) != 0);
 }
 
 }  // namespace mixtape

@@ -1,5 +1,6 @@
 #include "mixtape/ops/quantize/quantize.h"
 
+#include "mixtape/autograd/gradients.h"
 #include "mixtape/ops/quantize/quantize_params.h"
 #include "mixtape/runtime/checks.h"
 
@@ -7,13 +8,13 @@ namespace mixtape {
 namespace {
 
 QuantizeParams make_params(const Shape& w, AffineParams affine) {
-  return {w.rows(), w.cols(), affine, Rounding::gpu, 1, 1, 0, 0};
+  return {w.rows(), w.cols(), affine, Rounding::gpu, {}};
 }
 
 void check_codes(const char* op, const Buffer& codes) {
   require(codes && codes.dtype() == DType::u32 && codes.shape().rank() > 0, op, ": codes is ", codes,
           ", expected u32 of rank 1 or more");
-  check_not_empty(op, "codes", codes);
+  check_row(op, "codes", codes);
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ Shape dequantized_shape(const char* op, const Buffer& codes, const Buffer& scale
   params.check(op);
   check_codes(op, codes);
   check_values(op, "scales", scales);
-  check_not_empty(op, "scales", scales);
+  check_row(op, "scales", scales);
   check_like(op, "biases", biases, "scales", scales);
   const Shape w = scales.shape().with(scales.shape().rank() - 1, scales.shape().cols() * params.group_size);
   check_is(op, "codes", codes, DType::u32, packed_shape(w, params));
@@ -44,7 +45,7 @@ void quantize_affine_forward(CommandEncoder& encoder, const Buffer& w, const Buf
   const char* op = "quantize_affine";
   affine.check(op);
   check_values(op, "w", w);
-  check_not_empty(op, "w", w);
+  check_row(op, "w", w);
   affine.check_cols(op, w.shape().cols());
   check_is(op, "codes", codes, DType::u32, packed_shape(w.shape(), affine));
   check_values(op, "scales", scales);
@@ -72,32 +73,28 @@ void dequantize_affine_forward(CommandEncoder& encoder, const Buffer& codes, con
 }
 
 void dequantize_affine_backward(CommandEncoder& encoder, const Buffer& dw, const Buffer& codes,
-                                const Buffer& dscales, const Buffer& dbiases, AffineParams affine,
-                                Accumulate accumulate_scales, Accumulate accumulate_biases) {
+                                const Backward::Target& dscales, const Backward::Target& dbiases,
+                                AffineParams affine) {
   const char* op = "dequantize_affine_backward";
+  const Buffer& wanted = dscales.buffer ? dscales.buffer : dbiases.buffer;
+  if (!wanted) return;
   affine.check(op);
   check_values(op, "dw", dw);
-  check_not_empty(op, "dw", dw);
+  check_row(op, "dw", dw);
   affine.check_cols(op, dw.shape().cols());
   check_is(op, "codes", codes, DType::u32, packed_shape(dw.shape(), affine));
-  require(dscales || dbiases, op, ": dscales and dbiases are null, expected at least one");
-  const Buffer& wanted = dscales ? dscales : dbiases;
-  check_values(op, dscales ? "dscales" : "dbiases", wanted);
-  check_is(op, dscales ? "dscales" : "dbiases", wanted, wanted.dtype(), scales_shape(dw.shape(), affine));
-  if (dscales && dbiases) check_like(op, "dbiases", dbiases, "dscales", dscales);
-  check_gradients_apart(op, "dscales", dscales, "dbiases", dbiases, accumulate_biases == Accumulate::yes);
+  const char* name = dscales.buffer ? "dscales" : "dbiases";
+  check_values(op, name, wanted);
+  check_is(op, name, wanted, wanted.dtype(), scales_shape(dw.shape(), affine));
+  Gradients out(op, encoder);
+  out.add("dscales", dscales, name, wanted);
+  out.add("dbiases", dbiases, name, wanted);
   QuantizeParams params = make_params(dw.shape(), affine);
-  params.wants_scales = dscales ? 1 : 0;
-  params.wants_biases = dbiases ? 1 : 0;
-  params.accumulate_scales = static_cast<std::uint32_t>(accumulate_scales);
-  params.accumulate_biases = static_cast<std::uint32_t>(accumulate_biases);
-  Dispatch dispatch{.kernel = str("dequantize_affine_backward_", dw.dtype(), "_", wanted.dtype()),
-                    .params = params_bytes(params),
-                    .reads = {dw, codes},
-                    .writes = {}};
-  if (dscales) dispatch.writes.push_back(dscales);
-  if (dbiases) dispatch.writes.push_back(dbiases);
-  encoder.encode(dispatch);
+  params.out = {out.wanted(), out.accumulate()};
+  encoder.encode({.kernel = str("dequantize_affine_backward_", dw.dtype(), "_", wanted.dtype()),
+                  .params = params_bytes(params),
+                  .reads = {dw, codes},
+                  .writes = out.writes()});
 }
 
 Var dequantize_affine(const Var& codes, const Var& scales, const Var& biases, AffineParams params,
@@ -108,10 +105,8 @@ Var dequantize_affine(const Var& codes, const Var& scales, const Var& biases, Af
   const Buffer w = tape.alloc(dtype, shape);
   dequantize_affine_forward(tape.encoder(), codes.value(), scales.value(), biases.value(), w, params);
   return tape.record(op, {codes, scales, biases}, w, [packed = codes.value(), params](Backward& b) {
-    const auto [dscales, accumulate_scales] = b.grad(1);
-    const auto [dbiases, accumulate_biases] = b.grad(2);
-    dequantize_affine_backward(b.encoder(), b.dy(), packed, dscales, dbiases, params, accumulate_scales,
-                               accumulate_biases);
+    const auto dscales = b.grad(1), dbiases = b.grad(2);
+    dequantize_affine_backward(b.encoder(), b.dy(), packed, dscales, dbiases, params);
   });
 }
 

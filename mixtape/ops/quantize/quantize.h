@@ -34,11 +34,10 @@ void quantize_affine_forward(CommandEncoder& encoder, const Buffer& w, const Buf
 void dequantize_affine_forward(CommandEncoder& encoder, const Buffer& codes, const Buffer& scales,
                                const Buffer& biases, const Buffer& w, AffineParams params);
 
-// Either of dscales and dbiases may be null: it is not computed.
+// Either gradient may be left out.
 void dequantize_affine_backward(CommandEncoder& encoder, const Buffer& dw, const Buffer& codes,
-                                const Buffer& dscales, const Buffer& dbiases, AffineParams params,
-                                Accumulate accumulate_scales = Accumulate::no,
-                                Accumulate accumulate_biases = Accumulate::no);
+                                const Backward::Target& dscales, const Backward::Target& dbiases,
+                                AffineParams params);
 
 // The weight in `dtype`; its gradient goes to scales and biases.
 Var dequantize_affine(const Var& codes, const Var& scales, const Var& biases, AffineParams params,

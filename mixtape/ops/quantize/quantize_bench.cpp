@@ -44,7 +44,8 @@ void backward(benchmark::State& state, DType dtype, int bits) {
   const Weight q(bench, dtype, p);
   bench.run(
       [&](CommandEncoder& encoder) {
-        dequantize_affine_backward(encoder, q.w, q.codes, q.scales, q.biases, p);
+        dequantize_affine_backward(encoder, q.w, q.codes, {q.scales, Accumulate::no},
+                                   {q.biases, Accumulate::no}, p);
       },
       q.bytes());
 }

@@ -32,7 +32,7 @@ OpCheck dequantize_affine_check(DType dtype, DType scale_dtype, const Shape& w, 
 }
 
 std::vector<OpCheck> dequantize_affine_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {dequantize_affine_check(dtype, dtype, {0, 64}, {4, 32})};
   for (const int bits : {2, 3, 4, 5, 6, 8}) {
     checks.push_back(dequantize_affine_check(dtype, dtype, {3, 32}, {bits, 32}));
     checks.push_back(dequantize_affine_check(dtype, dtype, {2, 3, 128}, {bits, 64}));

@@ -86,9 +86,7 @@ void dequantize_affine_backward(const HostCall& call) {
   const cpu::QuantizedRows w{
       call.read<std::uint32_t>(1), nullptr, nullptr, dtype_of<S>(), p.rows, p.cols, p.affine};
   const T* dw = call.read<T>(0);
-  const cpu::ScaleGradients out{p.wants_scales ? call.write<S>(0) : nullptr,
-                                p.wants_biases ? call.write<S>(p.wants_scales) : nullptr, dtype_of<S>(),
-                                Accumulate{p.accumulate_scales}, Accumulate{p.accumulate_biases}};
+  const cpu::ScaleGradients out = cpu::scale_gradients(call, p.out);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     reduce_all<T, S>(w, begin, end, dw + begin * p.cols, out);
   });
@@ -221,6 +219,14 @@ MIXTAPE_HOST_KERNEL("quantize_affine_forward_f16", quantize<f16>);
 MIXTAPE_QUANTIZE_PAIRS(MIXTAPE_EXPORT_QUANTIZE)
 
 namespace cpu {
+
+ScaleGradients scale_gradients(const HostCall& call, const ScaleBits& out) {
+  const auto accumulate = [&](std::uint32_t bit) {
+    return (out.accumulate & bit) != 0 ? Accumulate::yes : Accumulate::no;
+  };
+  return {call.write_if<void>(out.wanted, out.dscales), call.write_if<void>(out.wanted, out.dbiases),
+          call.writes[0].dtype(), accumulate(out.dscales), accumulate(out.dbiases)};
+}
 
 QuantizedRows quantized_rows(const Buffer& codes, const Buffer& scales, const Buffer& biases,
                              AffineParams params) {

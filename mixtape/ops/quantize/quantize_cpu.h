@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/scale_bits.h"
 #include "mixtape/runtime/command_encoder.h"
 
 // X(name and type of the weight, name and type of its scales)
@@ -46,6 +47,8 @@ struct ScaleGradients {
   Accumulate accumulate_scales = Accumulate::no;
   Accumulate accumulate_biases = Accumulate::no;
 };
+// Those that a call writes.
+ScaleGradients scale_gradients(const HostCall& call, const ScaleBits& out);
 
 // From dw [end - begin, cols], the gradient of rows [begin, end): per group dscale = sum dw*code and
 // dbias = sum dw, in f32, rounded once. `w` needs words and sizes only.

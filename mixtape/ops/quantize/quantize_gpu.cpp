@@ -44,12 +44,7 @@ void forward(const Call& call) {
 void backward(const Call& call) {
   const auto& p = call.params<QuantizeParams>();
   const QuantizedSpan span{call.read(1), {}, {}, call.write(0).dtype(), p.affine};
-  ScaleGradients out;
-  if (p.wants_scales != 0) out.dscales = call.write(0);
-  if (p.wants_biases != 0) out.dbiases = call.write(p.wants_scales);
-  out.accumulate_scales = p.accumulate_scales != 0;
-  out.accumulate_biases = p.accumulate_biases != 0;
-  reduce_codes(call, span, call.read(0), call.dtype(0), p.rows * p.cols, out);
+  reduce_codes(call, span, call.read(0), call.dtype(0), p.rows * p.cols, scale_gradients(call, p.out));
 }
 
 MIXTAPE_GPU_LAUNCHERS("quantize_affine_forward_", quantize);
@@ -85,14 +80,15 @@ void dequantize(const Call& call, const QuantizedSpan& span, const Argument& w, 
               {span.codes, span.scales, span.biases, w});
 }
 
+ScaleGradients scale_gradients(const Call& call, const ScaleBits& out) {
+  return {call.write_if(out.wanted, out.dscales), call.write_if(out.wanted, out.dbiases), out.accumulate};
+}
+
 void reduce_codes(const Call& call, const QuantizedSpan& span, const Argument& dw, DType dtype,
                   std::int64_t count, const ScaleGradients& out) {
-  const ReduceCodesParams params{count,
-                                 group_shift(span.format),
-                                 out.dscales.memory != nullptr,
-                                 out.dbiases.memory != nullptr,
-                                 out.accumulate_scales,
-                                 out.accumulate_biases};
+  const std::uint32_t wanted = (out.dscales.memory != nullptr ? ScaleBits::dscales : 0u) |
+                               (out.dbiases.memory != nullptr ? ScaleBits::dbiases : 0u);
+  const ReduceCodesParams params{count, group_shift(span.format), {wanted, out.accumulate}};
   call.launch(str("reduce_codes_", dtype, "_", span.scale_dtype, "_", span.format.bits),
               grid_for(count, kCodesAtOnce), kBlock256, params, {dw, span.codes, out.dscales, out.dbiases});
 }

@@ -3,6 +3,7 @@
 
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/scale_bits.h"
 
 namespace mixtape::gpu {
 
@@ -26,8 +27,10 @@ void dequantize(const Call& call, const QuantizedSpan& span, const Argument& w, 
 // Null arguments are not computed.
 struct ScaleGradients {
   Argument dscales, dbiases;
-  bool accumulate_scales = false, accumulate_biases = false;
+  std::uint32_t accumulate = 0;  // ScaleBits
 };
+// Those that a call writes.
+ScaleGradients scale_gradients(const Call& call, const ScaleBits& out);
 // dscale = sum dw*code, dbias = sum dw per group of dw [count]; `span` needs codes and types,
 // the gradients begin where its scales do.
 void reduce_codes(const Call& call, const QuantizedSpan& span, const Argument& dw, DType dtype,

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "mixtape/ops/quantize/scale_bits.h"
+
 namespace mixtape {
 
 // Neighbouring elements that one thread works on; their codes are `bits` bytes.
@@ -23,10 +25,7 @@ struct DequantizeGpuParams {
 struct ReduceCodesParams {
   std::int64_t count;
   std::int32_t group_shift;
-  std::uint32_t wants_scales;
-  std::uint32_t wants_biases;
-  std::uint32_t accumulate_scales;
-  std::uint32_t accumulate_biases;
+  ScaleBits out;
 };
 
 }  // namespace mixtape

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/scale_bits.h"
 
 namespace mixtape {
 
@@ -10,11 +11,8 @@ struct QuantizeParams {
   std::int64_t rows;
   std::int64_t cols;
   AffineParams affine;
-  Rounding rounding;           // quantize
-  std::uint32_t wants_scales;  // backward: the writes are dscales, dbiases, as far as wanted
-  std::uint32_t wants_biases;
-  std::uint32_t accumulate_scales;
-  std::uint32_t accumulate_biases;
+  Rounding rounding;  // quantize
+  ScaleBits out;      // backward
 };
 
 }  // namespace mixtape

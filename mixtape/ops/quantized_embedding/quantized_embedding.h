@@ -25,7 +25,7 @@ void quantized_embedding_forward(CommandEncoder& encoder, const Buffer& codes, c
                                  const Buffer& biases, const Buffer& ids, const Buffer& y,
                                  AffineParams params);
 
-// A target with a null buffer is not computed.
+// Either gradient may be left out.
 void quantized_embedding_backward(CommandEncoder& encoder, const Buffer& codes, const Buffer& ids,
                                   const Buffer& dy, const Backward::Target& dscales,
                                   const Backward::Target& dbiases, AffineParams params);

@@ -47,6 +47,8 @@ std::vector<OpCheck> quantized_embedding_checks(const Device& device, DType dtyp
   std::vector<OpCheck> checks;
   const HostTensor ids = testing::random_indices({2, 4}, 3, 5);
   const HostTensor signed_ids = testing::random_indices({6}, 4, 5, DType::i32);
+  const HostTensor no_ids = testing::random_indices({0, 4}, 3, 5);
+  checks.push_back(quantized_embedding_check(device, {dtype, dtype, 5, 32, {4, 32}, no_ids}));
   for (const int bits : {2, 3, 4, 5, 6, 8}) {
     checks.push_back(quantized_embedding_check(device, {dtype, dtype, 5, 32, {bits, 32}, ids}));
     checks.push_back(quantized_embedding_check(device, {dtype, DType::f32, 5, 192, {bits, 64}, ids}));

@@ -40,9 +40,7 @@ void quantized_embedding_backward(const HostCall& call) {
   const cpu::QuantizedRows table{
       call.read<std::uint32_t>(0), nullptr, nullptr, dtype_of<S>(), p.lookup.rows, hidden, p.affine};
   const cpu::Segments segments = cpu::sort_ids(call, call.read<std::uint32_t>(1), p.lookup);
-  const cpu::ScaleGradients out{p.wants_scales ? call.write<S>(0) : nullptr,
-                                p.wants_biases ? call.write<S>(p.wants_scales) : nullptr, dtype_of<S>(),
-                                Accumulate{p.accumulate_scales}, Accumulate{p.accumulate_biases}};
+  const cpu::ScaleGradients out = cpu::scale_gradients(call, p.out);
   cpu::sum_segments(segments, call.read<T>(2), p.lookup.rows, hidden, [&](std::int64_t id, const float* dw) {
     if (dw != nullptr) return cpu::reduce_rows(table, id, id + 1, dw, out);
     clear_row<S>(out.dscales, out.accumulate_scales, id, groups);

@@ -10,9 +10,7 @@ namespace {
 
 QuantizedRowsParams gpu_params(const QuantizedEmbeddingParams& p) {
   const auto group_chunks = static_cast<std::uint32_t>(p.affine.group_size / kCodesAtOnce);
-  return {p.lookup,           p.affine.bits,  std::countr_zero(group_chunks),
-          p.wants_scales,     p.wants_biases, p.accumulate_scales,
-          p.accumulate_biases};
+  return {p.lookup, p.affine.bits, std::countr_zero(group_chunks), p.out};
 }
 
 // Blocks in y for rows of which a warp takes `columns` at a time; more than 65535 are walked.
@@ -33,13 +31,12 @@ void backward(const Call& call) {
   const auto& p = call.params<QuantizedEmbeddingParams>();
   const Buffer &codes = call.read(0), &ids = call.read(1), &dy = call.read(2);
   const Segments segments = group_rows(call, ids, dy, p.lookup);
-  const Argument dscales = p.wants_scales != 0 ? Argument(call.write(0)) : Argument();
-  const Argument dbiases = p.wants_biases != 0 ? Argument(call.write(p.wants_scales)) : Argument();
   const Grid grid = {grid_of(ceil_div(p.lookup.rows, 8 * kRowsOfWarp))[0],
                      row_parts(p.lookup.hidden, 32 * kCodesAtOnce), 1};
   const char* variant = dy.byte_offset() % 16 == 0 ? "_packs" : "_any";
   call.launch(call.dispatch.kernel + variant, grid, {32, 8, 1}, gpu_params(p),
-              {dy, segments.places(), *segments.begins, segments.full_sums(), codes, dscales, dbiases});
+              {dy, segments.places(), *segments.begins, segments.full_sums(), codes,
+               call.write_if(p.out.wanted, p.out.dscales), call.write_if(p.out.wanted, p.out.dbiases)});
 }
 
 MIXTAPE_GPU_LAUNCHERS("quantized_embedding_forward_f32_", forward);

@@ -98,8 +98,8 @@ MIXTAPE_DEVICE void quantized_embedding_row(const QuantizedRowsParams& p, Global
                                             Global<S> dbiases) {
   const std::int64_t hidden = p.lookup.hidden, step = static_cast<std::int64_t>(kLanes) * kCodesAtOnce;
   const bool is_empty = begin == end;
-  const bool puts_scales = p.wants_scales != 0 && !(is_empty && p.accumulate_scales != 0);
-  const bool puts_biases = p.wants_biases != 0 && !(is_empty && p.accumulate_biases != 0);
+  const bool puts_scales = (p.out.wanted & p.out.dscales) != 0 && !(is_empty && (p.out.accumulate & p.out.dscales) != 0);
+  const bool puts_biases = (p.out.wanted & p.out.dbiases) != 0 && !(is_empty && (p.out.accumulate & p.out.dbiases) != 0);
   for (std::int64_t c0 = block_y() * step; c0 < hidden; c0 += blocks_y() * step) {
     const std::int64_t c = c0 + lane() * kCodesAtOnce;
     const std::int64_t chunk = (id * hidden + c) / kCodesAtOnce, group = chunk >> p.group_shift;
@@ -108,8 +108,8 @@ MIXTAPE_DEVICE void quantized_embedding_row(const QuantizedRowsParams& p, Global
     const std::uint64_t codes = is_empty || c >= hidden ? 0 : load_codes(words, chunk, p.bits);
     const GroupSums all = group_sums(p, dw, codes);
     if (c >= hidden || group << p.group_shift != chunk) continue;
-    if (puts_scales) put_sum(dscales, group, all.products, p.accumulate_scales != 0);
-    if (puts_biases) put_sum(dbiases, group, all.sums, p.accumulate_biases != 0);
+    if (puts_scales) put_sum(dscales, group, all.products, (p.out.accumulate & p.out.dscales) != 0);
+    if (puts_biases) put_sum(dbiases, group, all.sums, (p.out.accumulate & p.out.dbiases) != 0);
   }
 }
 

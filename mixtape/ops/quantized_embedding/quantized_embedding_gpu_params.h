@@ -1,6 +1,7 @@
 #pragma once
 
 #include "mixtape/ops/embedding/embedding_params.h"
+#include "mixtape/ops/quantize/scale_bits.h"
 
 namespace mixtape {
 
@@ -8,10 +9,7 @@ struct QuantizedRowsParams {
   EmbeddingParams lookup;
   std::int32_t bits;
   std::int32_t group_shift;  // log2(group size / kCodesAtOnce)
-  std::uint32_t wants_scales;
-  std::uint32_t wants_biases;
-  std::uint32_t accumulate_scales;
-  std::uint32_t accumulate_biases;
+  ScaleBits out;
 };
 
 }  // namespace mixtape

@@ -1,5 +1,6 @@
 #include "mixtape/ops/quantized_matmul/quantized_matmul.h"
 
+#include "mixtape/autograd/gradients.h"
 #include "mixtape/ops/quantize/quantize.h"
 #include "mixtape/ops/quantized_matmul/quantized_matmul_params.h"
 #include "mixtape/runtime/checks.h"
@@ -23,8 +24,7 @@ QuantizedMatmulParams check_weight(const char* op, const Buffer& codes, const Bu
           .format = format,
           .has_offsets = static_cast<bool>(offsets),
           .accumulate = 0,
-          .wanted_scales = 0,
-          .accumulate_scales = 0};
+          .out = {}};
 }
 
 // x [..,K] (or dx) and y [..,N] (or dy) against each other and the weight.
@@ -32,25 +32,12 @@ void check_rows(const char* op, const char* x_name, const Buffer& x, const char*
                 QuantizedMatmulParams& p) {
   check_values(op, x_name, x);
   check_values(op, y_name, y);
-  check_not_empty(op, x_name, x);
   require(x.shape().cols() == p.k && (p.has_offsets == 0 || x.shape().rank() == 2), op, ": ", x_name, " is ",
           x, ", expected ", p.has_offsets ? "[T," : "[..,", p.k, "]");
   require(y.dtype() == x.dtype() || y.dtype() == DType::f32, op, ": ", y_name, " is ", y, ", expected ",
           x.dtype(), " or f32");
   check_is(op, y_name, y, y.dtype(), x.shape().with(x.shape().rank() - 1, p.n));
   p.rows = x.shape().rows();
-}
-
-void encode(CommandEncoder& encoder, const char* kernel, DType dtype, const QuantizedMatmulParams& params,
-            std::vector<Buffer> reads, const Buffer& offsets, const std::vector<Buffer>& writes) {
-  if (offsets) reads.push_back(offsets);
-  for (const Buffer& write : writes) {
-    for (const Buffer& read : reads) check_no_overlap(kernel, "an output", write, "an input", read);
-  }
-  encoder.encode({.kernel = str(kernel, "_", dtype),
-                  .params = params_bytes(params),
-                  .reads = std::move(reads),
-                  .writes = writes});
 }
 
 Var record(const char* op, const Var& x, const Buffer& codes, const Var& scales, const Var& biases,
@@ -60,19 +47,15 @@ Var record(const char* op, const Var& x, const Buffer& codes, const Var& scales,
   require(x.shape().rank() > 0, op, ": x is ", x.value(), ", expected rank 1 or more");
   const DType dtype = out.value_or(x.dtype());
   const Shape shape = x.shape().with(x.shape().rank() - 1, p.n);
-  if (x.shape().rows() == 0) return tape.record_empty(op, {x, scales, biases}, dtype, shape);
   const Buffer y = tape.alloc(dtype, shape);
   quantized_matmul_forward(tape.encoder(), x.value(), codes, scales.value(), biases.value(), format, offsets,
                            y);
   return tape.record(
       op, {x, scales, biases}, y,
       [x = x.value(), codes, scales = scales.value(), biases = biases.value(), offsets, format](Backward& b) {
-        if (const auto [dx, accumulate] = b.grad(0); dx)
-          quantized_matmul_backward_x(b.encoder(), codes, scales, biases, format, offsets, b.dy(), dx,
-                                      accumulate);
-        if (b.wants(1) || b.wants(2))
-          quantized_matmul_backward_scales(b.encoder(), x, codes, scales, format, offsets, b.dy(), b.grad(1),
-                                           b.grad(2));
+        const auto dx = b.grad(0), dscales = b.grad(1), dbiases = b.grad(2);
+        quantized_matmul_backward(b.encoder(), x, codes, scales, biases, format, offsets, b.dy(), dx, dscales,
+                                  dbiases);
       });
 }
 
@@ -84,42 +67,42 @@ void quantized_matmul_forward(CommandEncoder& encoder, const Buffer& x, const Bu
   const char* op = "quantized_matmul";
   QuantizedMatmulParams p = check_weight(op, codes, scales, biases, format, offsets);
   check_rows(op, "x", x, "y", y, p);
-  encode(encoder, "quantized_matmul_forward", x.dtype(), p, {x, codes, scales, biases}, offsets, {y});
+  std::vector<Buffer> reads = {x, codes, scales, biases};
+  for (const Buffer& read : reads) check_no_overlap(op, "y", y, "an input", read);
+  if (offsets) reads.push_back(offsets);
+  encoder.encode({.kernel = str("quantized_matmul_forward_", x.dtype()),
+                  .params = params_bytes(p),
+                  .reads = std::move(reads),
+                  .writes = {y}});
 }
 
-void quantized_matmul_backward_x(CommandEncoder& encoder, const Buffer& codes, const Buffer& scales,
-                                 const Buffer& biases, AffineParams format, const Buffer& offsets,
-                                 const Buffer& dy, const Buffer& dx, Accumulate accumulate) {
-  const char* op = "quantized_matmul_backward_x";
+void quantized_matmul_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& codes,
+                               const Buffer& scales, const Buffer& biases, AffineParams format,
+                               const Buffer& offsets, const Buffer& dy, const Backward::Target& dx,
+                               const Backward::Target& dscales, const Backward::Target& dbiases) {
+  const char* op = "quantized_matmul_backward";
   QuantizedMatmulParams p = check_weight(op, codes, scales, biases, format, offsets);
-  check_rows(op, "dx", dx, "dy", dy, p);
-  p.accumulate = static_cast<std::uint32_t>(accumulate);
-  encode(encoder, op, dx.dtype(), p, {dy, codes, scales, biases}, offsets, {dx});
-}
-
-void quantized_matmul_backward_scales(CommandEncoder& encoder, const Buffer& x, const Buffer& codes,
-                                      const Buffer& scales, AffineParams format, const Buffer& offsets,
-                                      const Buffer& dy, const Backward::Target& dscales,
-                                      const Backward::Target& dbiases) {
-  const char* op = "quantized_matmul_backward_scales";
-  QuantizedMatmulParams p = check_weight(op, codes, scales, scales, format, offsets);
   check_rows(op, "x", x, "dy", dy, p);
-  std::vector<Buffer> writes;
-  const auto output = [&](std::uint32_t bit, const char* name, const Backward::Target& target) {
-    if (!target.buffer) return;
-    check_like(op, name, target.buffer, "scales", scales);
-    check_no_overlap(op, name, target.buffer, "scales", scales);
-    p.wanted_scales |= bit;
-    if (target.accumulate == Accumulate::yes) p.accumulate_scales |= bit;
-    writes.push_back(target.buffer);
+  const std::vector<Buffer> inputs = {x, codes, scales, biases, dy};
+  for (const Buffer& input : inputs) check_device(op, "an input", input, encoder.device());
+  Gradients of_x(op, encoder), of_scales(op, encoder);
+  of_x.add("dx", dx, "x", x, inputs);
+  of_scales.add("dscales", dscales, "scales", scales, inputs);
+  of_scales.add("dbiases", dbiases, "biases", biases, inputs);
+  p.accumulate = of_x.accumulate();
+  p.out = {of_scales.wanted(), of_scales.accumulate()};
+  const auto encode_one = [&](const char* kernel, std::vector<Buffer> reads, const Gradients& out) {
+    if (out.writes().empty()) return;
+    if (offsets) reads.push_back(offsets);
+    encoder.encode({.kernel = str(kernel, x.dtype()),
+                    .params = params_bytes(p),
+                    .reads = std::move(reads),
+                    .writes = out.writes(),
+                    .is_empty = p.rows == 0,
+                    .adds = out.adds()});
   };
-  output(1, "dscales", dscales);
-  output(2, "dbiases", dbiases);
-  if (writes.empty()) return;
-  check_device(op, "scales", scales, encoder.device());
-  check_gradients_apart(op, "dscales", dscales.buffer, "dbiases", dbiases.buffer,
-                        dbiases.accumulate == Accumulate::yes);
-  encode(encoder, op, x.dtype(), p, {dy, x, codes}, offsets, writes);
+  encode_one("quantized_matmul_backward_x_", {dy, codes, scales, biases}, of_x);
+  encode_one("quantized_matmul_backward_scales_", {dy, x, codes}, of_scales);
 }
 
 Var quantized_matmul(const Var& x, const Buffer& codes, const Var& scales, const Var& biases,

@@ -34,15 +34,11 @@ void quantized_matmul_forward(CommandEncoder& encoder, const Buffer& x, const Bu
                               const Buffer& scales, const Buffer& biases, AffineParams format,
                               const Buffer& offsets, const Buffer& y);
 
-void quantized_matmul_backward_x(CommandEncoder& encoder, const Buffer& codes, const Buffer& scales,
-                                 const Buffer& biases, AffineParams format, const Buffer& offsets,
-                                 const Buffer& dy, const Buffer& dx, Accumulate accumulate = Accumulate::no);
-
-// Gradients with a null buffer are not computed; those given have the dtype of scales.
-void quantized_matmul_backward_scales(CommandEncoder& encoder, const Buffer& x, const Buffer& codes,
-                                      const Buffer& scales, AffineParams format, const Buffer& offsets,
-                                      const Buffer& dy, const Backward::Target& dscales,
-                                      const Backward::Target& dbiases);
+// Each gradient may be left out.
+void quantized_matmul_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& codes,
+                               const Buffer& scales, const Buffer& biases, AffineParams format,
+                               const Buffer& offsets, const Buffer& dy, const Backward::Target& dx,
+                               const Backward::Target& dscales, const Backward::Target& dbiases);
 
 // y in `out`, or in x's dtype.
 Var quantized_matmul(const Var& x, const Buffer& codes, const Var& scales, const Var& biases,

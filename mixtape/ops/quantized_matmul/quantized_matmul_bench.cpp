@@ -37,10 +37,12 @@ void forward(benchmark::State& state, std::int64_t rows, std::int64_t n, std::in
 void backward_x(benchmark::State& state, std::int64_t rows, std::int64_t n, std::int64_t k) {
   const OpBench bench(state);
   const Weight w = random_weight(bench, n, k);
-  const Buffer dy = bench.random(DType::bf16, {rows, n}), dx = bench.output(DType::bf16, {rows, k});
+  const Buffer x = bench.random(DType::bf16, {rows, k}), dy = bench.random(DType::bf16, {rows, n});
+  const Buffer dx = bench.output(DType::bf16, {rows, k});
   bench.run(
       [&](CommandEncoder& encoder) {
-        quantized_matmul_backward_x(encoder, w.codes, w.scales, w.biases, kFormat, {}, dy, dx);
+        quantized_matmul_backward(encoder, x, w.codes, w.scales, w.biases, kFormat, {}, dy,
+                                  {dx, Accumulate::no}, {}, {});
       },
       dx.bytes() + w.codes.bytes() + dy.bytes(), flops(rows, n, k));
 }
@@ -53,8 +55,8 @@ void backward_scales(benchmark::State& state, std::int64_t rows, std::int64_t n,
                dbiases = bench.output(DType::f32, w.scales.shape());
   bench.run(
       [&](CommandEncoder& encoder) {
-        quantized_matmul_backward_scales(encoder, x, w.codes, w.scales, kFormat, {}, dy,
-                                         {dscales, Accumulate::no}, {dbiases, Accumulate::no});
+        quantized_matmul_backward(encoder, x, w.codes, w.scales, w.biases, kFormat, {}, dy, {},
+                                  {dscales, Accumulate::no}, {dbiases, Accumulate::no});
       },
       x.bytes() + w.codes.bytes() + dy.bytes(), flops(rows, n, k));
 }

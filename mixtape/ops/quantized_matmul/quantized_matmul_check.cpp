@@ -89,6 +89,7 @@ std::vector<OpCheck> quantized_matmul_checks(const Device& device, DType dtype) 
       if (dtype == DType::f32 || group == 64) add({{3, 2 * group, {5}}, {bits, group}, dtype, dtype, dtype});
     }
   }
+  add({{2, 32, {0}}, {4, 32}, dtype, dtype, dtype});
   add({{2, 32, {3}}, {4, 32}, dtype, dtype, dtype});
   for (const DType scales : testing::kValueDtypes)
     add({{37, 96, {19}}, {4, 32}, dtype, scales, scales == DType::f32 ? DType::f32 : dtype});
@@ -101,6 +102,7 @@ std::vector<OpCheck> grouped_quantized_matmul_checks(const Device& device, DType
     for (const OpCheck& check : quantized_matmul_case(device, c)) checks.push_back(check);
   };
   const oracle::GroupedMatmulCase sizes{5, 64, {0, 4, 1, 0, 9}};
+  add({{3, 32, {0, 0}}, {4, 32}, dtype, dtype, dtype, true});
   add({{3, 32, {2, 0, 1}}, {4, 32}, dtype, dtype, dtype, true});
   add({sizes, {3, 64}, dtype, dtype, dtype, true});
   add({sizes, {5, 32}, dtype, DType::f32, DType::f32, true});

@@ -158,16 +158,6 @@ void backward_x(const HostCall& call) {
   });
 }
 
-cpu::ScaleGradients gradients(const HostCall& call, const QuantizedMatmulParams& p) {
-  cpu::ScaleGradients out;
-  out.dtype = call.writes[0].dtype();
-  if (p.wanted_scales & 1u) out.dscales = call.write<void>(0);
-  if (p.wanted_scales & 2u) out.dbiases = call.write<void>(call.writes.size() - 1);
-  out.accumulate_scales = p.accumulate_scales & 1u ? Accumulate::yes : Accumulate::no;
-  out.accumulate_biases = p.accumulate_scales & 2u ? Accumulate::yes : Accumulate::no;
-  return out;
-}
-
 // x in f32: every block of rows of dw multiplies by all of it.
 const float* widened(const HostCall& call, std::size_t i, std::int64_t rows, std::int64_t cols) {
   if (call.reads[i].dtype() == DType::f32) return call.read<float>(i);
@@ -184,12 +174,10 @@ const float* widened(const HostCall& call, std::size_t i, std::int64_t rows, std
 void backward_scales(const HostCall& call) {
   const Product product(call);
   const QuantizedMatmulParams& p = product.p;
-  const bool wants_scales = p.wanted_scales & 1u;
-  if (product.is_bad())
-    return zero_outputs(call, wants_scales ? p.accumulate_scales : p.accumulate_scales >> 1);
+  const cpu::ScaleGradients out = cpu::scale_gradients(call, p.out);
+  if (product.is_bad()) return zero_outputs(call, out.dscales ? p.out.accumulate : p.out.accumulate >> 1);
   const cpu::QuantizedRows w{
       .words = call.read<std::uint32_t>(2), .rows = p.experts * p.n, .cols = p.k, .params = p.format};
-  const cpu::ScaleGradients out = gradients(call, p);
   const float* x = widened(call, 1, p.rows, p.k);
   // An even number of blocks per matrix, so that two threads share one evenly.
   const std::int64_t pairs = (p.n + 2 * kGradientRows - 1) / (2 * kGradientRows);

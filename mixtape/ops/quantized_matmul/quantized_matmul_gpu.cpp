@@ -135,15 +135,13 @@ void backward_x(const Call& call) {
 // Where the gradients of `count` elements of the weight from `first` on go.
 ScaleGradients gradients(const Call& call, const QuantizedMatmulParams& p, std::int64_t first,
                          std::int64_t count) {
-  const auto part = [&](const Buffer& whole) {
-    return Argument(whole).part(bytes_of(first / p.format.group_size, whole.dtype()),
-                                bytes_of(count / p.format.group_size, whole.dtype()));
+  const auto bytes = [&](std::int64_t weights) {
+    return bytes_of(weights / p.format.group_size, call.write(0).dtype());
   };
-  ScaleGradients out;
-  if (p.wanted_scales & 1u) out.dscales = part(call.write(0));
-  if (p.wanted_scales & 2u) out.dbiases = part(call.dispatch.writes.back());
-  out.accumulate_scales = p.accumulate_scales & 1u;
-  out.accumulate_biases = p.accumulate_scales & 2u;
+  ScaleGradients out = scale_gradients(call, p.out);
+  for (Argument* whole : {&out.dscales, &out.dbiases}) {
+    if (whole->memory != nullptr) *whole = whole->part(bytes(first), bytes(count));
+  }
   return out;
 }
 

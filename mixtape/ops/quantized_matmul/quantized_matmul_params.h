@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/scale_bits.h"
 
 namespace mixtape {
 
@@ -14,9 +15,7 @@ struct QuantizedMatmulParams {
   AffineParams format;
   std::uint32_t has_offsets;  // the last buffer read is u32 [E+1]
   std::uint32_t accumulate;   // dx
-  // Gradients of scales (bit 0) and biases (bit 1): which are written, which added to.
-  std::uint32_t wanted_scales;
-  std::uint32_t accumulate_scales;
+  ScaleBits out;              // backward of scales and biases
 };
 
 }  // namespace mixtape

@@ -70,10 +70,10 @@ TEST(QuantizedMatmul, G4_ExpertsWithoutRowsHaveGradientZero) {
     const Buffer scales = upload(device, in[2]);
     const Buffer dscales = device.alloc_uninitialized(DType::bf16, scales.shape());
     const Buffer dbiases = device.alloc_uninitialized(DType::bf16, scales.shape());
-    quantized_matmul_backward_scales(encoder, upload(device, in[0]), upload(device, in[1]), scales, c.format,
-                                     upload_offsets(device, c.sizes.sizes),
-                                     upload(device, testing::random_tensor(DType::bf16, {5, 3}, 7)),
-                                     {dscales, Accumulate::no}, {dbiases, Accumulate::no});
+    quantized_matmul_backward(encoder, upload(device, in[0]), upload(device, in[1]), scales,
+                              upload(device, in[3]), c.format, upload_offsets(device, c.sizes.sizes),
+                              upload(device, testing::random_tensor(DType::bf16, {5, 3}, 7)), {},
+                              {dscales, Accumulate::no}, {dbiases, Accumulate::no});
     encoder.commit_and_wait();
     for (const Buffer& found : {dscales, dbiases}) {
       const Doubles values = testing::download(found).values;
@@ -91,8 +91,8 @@ TEST(QuantizedMatmul, BadOffsetsAreReportedAndOutputsAreZero) {
     CommandEncoder encoder(device);
     const Buffer y = upload(device, testing::random_tensor(DType::f32, {5, 3}, 7));
     const Buffer dscales = upload(device, testing::random_tensor(DType::f32, scales.shape(), 8));
-    quantized_matmul_backward_scales(encoder, x, codes, scales, c.format, offsets, y,
-                                     {dscales, Accumulate::no}, {});
+    quantized_matmul_backward(encoder, x, codes, scales, upload(device, in[3]), c.format, offsets, y, {},
+                              {dscales, Accumulate::no}, {});
     MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "9");
     quantized_matmul_forward(encoder, x, codes, scales, upload(device, in[3]), c.format, offsets, y);
     MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "9");
@@ -144,8 +144,8 @@ TEST(QuantizedMatmul, RefusesBadArguments) {
   MIXTAPE_EXPECT_ERROR(run(x, codes, scales, {}, make(DType::bf16, {5, 3})), code, "y is bf16[5,3]");
   MIXTAPE_EXPECT_ERROR(quantized_matmul_forward(encoder, x, codes, scales, biases, {7, 32}, {}, y), code,
                        "bits");
-  MIXTAPE_EXPECT_ERROR(quantized_matmul_backward_scales(encoder, x, codes, scales, format, {}, y,
-                                                        {make(DType::bf16, {3, 2}), Accumulate::no}, {}),
+  MIXTAPE_EXPECT_ERROR(quantized_matmul_backward(encoder, x, codes, scales, biases, format, {}, y, {},
+                                                 {make(DType::bf16, {3, 2}), Accumulate::no}, {}),
                        code, "dscales is bf16[3,2]");
 }
 

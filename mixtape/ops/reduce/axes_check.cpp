@@ -85,15 +85,20 @@ std::vector<OpCheck> mean_over_axes_checks(DType dtype) {
 }
 
 std::vector<OpCheck> expand_checks(const Device&, DType dtype) {
-  return {expand_check(dtype, {5}, {3, 5}, {0}),
-          expand_check(dtype, {3, 1}, {3, 5}, {1}),
-          expand_check(dtype, {1}, {4, 3}, {0, 1}),
-          expand_check(dtype, {1, 1}, {2, 37}, {0, 1}),
-          expand_check(dtype, {2, 1, 5}, {2, 3, 5}, {1}),
-          expand_check(dtype, {3, 1}, {2, 3, 4}, {0, 2}),
-          expand_check(dtype, {1, 3, 1, 2}, {4, 3, 5, 2}, {0, 2}),
-          expand_check(dtype, {70, 1}, {70, 33}, {1}),
-          expand_check(dtype, {2, 1, 5, 1, 3}, {2, 4, 5, 6, 3}, {1, 3})};
+  std::vector<OpCheck> checks = {expand_check(dtype, {5}, {3, 5}, {0}),
+                                 expand_check(dtype, {3, 1}, {3, 5}, {1}),
+                                 expand_check(dtype, {1}, {4, 3}, {0, 1}),
+                                 expand_check(dtype, {1, 1}, {2, 37}, {0, 1}),
+                                 expand_check(dtype, {2, 1, 5}, {2, 3, 5}, {1}),
+                                 expand_check(dtype, {3, 1}, {2, 3, 4}, {0, 2}),
+                                 expand_check(dtype, {1, 3, 1, 2}, {4, 3, 5, 2}, {0, 2}),
+                                 expand_check(dtype, {70, 1}, {70, 33}, {1}),
+                                 expand_check(dtype, {2, 1, 5, 1, 3}, {2, 4, 5, 6, 3}, {1, 3})};
+  checks.push_back(testing::empty_batch_check("expand", {testing::random_tensor(dtype, {0, 1}, 5)},
+                                              [](const std::vector<Var>& v) {
+                                                return expand(v[0], {2, 0, 3});
+                                              }));
+  return checks;
 }
 
 MIXTAPE_OP_CHECKS(expand, testing::kValueDtypes, expand_checks)

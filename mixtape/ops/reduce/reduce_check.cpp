@@ -67,6 +67,8 @@ OpCheck masked_mean_check(std::int64_t rows) {
 std::vector<OpCheck> row_sum_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks;
   for (const std::int64_t cols : kRowCols) checks.push_back(row_sum_check(dtype, {2, 2, cols}));
+  checks.push_back(
+      testing::empty_batch_check("row_sum", {testing::random_tensor(dtype, {0, 5}, 1)}, checks[0].op));
   return checks;
 }
 
@@ -76,6 +78,8 @@ std::vector<OpCheck> row_mean_checks(const Device&, DType dtype) {
     checks.push_back(sum_check("row_mean", dtype, {2, 2, cols}, cols, static_cast<double>(cols)));
     checks.back().op = [](const std::vector<Var>& v) { return row_mean(v[0]); };
   }
+  checks.push_back(
+      testing::empty_batch_check("row_mean", {testing::random_tensor(dtype, {0, 5}, 1)}, checks[0].op));
   return checks;
 }
 
@@ -85,6 +89,8 @@ std::vector<OpCheck> sum_checks(const Device&, DType dtype) {
     checks.push_back(sum_check("sum", dtype, {n}, n, 1.0));
     checks.back().op = [](const std::vector<Var>& v) { return sum(v[0]); };
   }
+  checks.push_back(
+      testing::empty_batch_check("sum", {testing::random_tensor(dtype, {0, 5}, 1)}, checks.back().op, 1));
   return checks;
 }
 
@@ -94,12 +100,18 @@ std::vector<OpCheck> mean_checks(const Device&, DType dtype) {
     checks.push_back(sum_check("mean", dtype, {n}, n, static_cast<double>(n)));
     checks.back().op = [](const std::vector<Var>& v) { return mean(v[0]); };
   }
+  checks.push_back(
+      testing::empty_batch_check("mean", {testing::random_tensor(dtype, {0, 5}, 1)}, checks.back().op, 1));
   return checks;
 }
 
 std::vector<OpCheck> masked_mean_checks(const Device&, DType) {
   std::vector<OpCheck> checks;
   for (const std::int64_t rows : {1, 5, 64, 33000}) checks.push_back(masked_mean_check(rows));
+  checks.push_back(testing::empty_batch_check(
+      "masked_mean", {testing::random_tensor(DType::f32, {0}, 1), testing::random_tensor(DType::f32, {0}, 2)},
+      checks[0].op, 1));
+  checks.back().differentiable = {true, false};
   return checks;
 }
 

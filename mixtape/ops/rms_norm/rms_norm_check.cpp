@@ -36,7 +36,7 @@ OpCheck rms_norm_check(DType dtype, DType weight_dtype, const Shape& shape) {
 }
 
 std::vector<OpCheck> rms_norm_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {rms_norm_check(dtype, dtype, {2, 0, 5})};
   for (const std::int64_t cols : {1, 2, 7, 15, 16, 17, 31, 33, 64, 65, 127, 129}) {
     checks.push_back(rms_norm_check(dtype, dtype, {2, 2, cols}));
     if (dtype != DType::f32) checks.push_back(rms_norm_check(dtype, DType::f32, {4, cols}));

@@ -101,12 +101,12 @@ void rms_norm_backward(const HostCall& call) {
   const W* w = call.read<W>(1);
   const float* rstd = call.read<float>(2);
   const T* dy = call.read<T>(3);
-  T* dx = p.wants_dx ? call.write<T>(0) : nullptr;
-  float* partials = p.wants_dw ? call.write<float>(p.wants_dx) : nullptr;
-  const bool accumulate = p.accumulate_dx != 0;
-  const bool is_large = p.wants_dx && !accumulate && streams(dx, p.rows, p.cols);
+  T* dx = call.write_if<T>(p.wanted, p.dx);
+  float* partials = call.write_if<float>(p.wanted, p.dw);
+  const bool accumulate = (p.accumulate & p.dx) != 0;
+  const bool is_large = dx && !accumulate && streams(dx, p.rows, p.cols);
   cpu::parallel_for(p.rows, p.row_block, [&](std::int64_t begin, std::int64_t end) {
-    if (!p.wants_dw) {
+    if (partials == nullptr) {
       const RmsNormBackward<false, T, W> kernel{x, w, rstd, dy, dx, nullptr, p.cols, accumulate};
       return rms_norm_backward_rows(begin, end, is_large, kernel);
     }
@@ -143,7 +143,7 @@ void rms_norm_backward_weight(const HostCall& call) {
   const std::int64_t blocks = (p.rows + p.row_block - 1) / p.row_block;
   cpu::parallel_for(p.cols, 1024, [&](std::int64_t begin, std::int64_t end) {
     add_blocks(partials + begin, blocks, p.cols, dw + begin, static_cast<std::size_t>(end - begin),
-               p.accumulate_dw != 0);
+               (p.accumulate & p.dw) != 0);
   });
 }
 MIXTAPE_SIMD_KERNEL(rms_norm_backward_weight)

@@ -59,8 +59,7 @@ void forward(const Call& call) {
 
 void backward(const Call& call) {
   const auto& p = call.params<RmsNormParams>();
-  const Argument dx = p.wants_dx != 0 ? Argument(call.write(0)) : Argument();
-  const Argument partials = p.wants_dw != 0 ? Argument(call.write(p.wants_dx)) : Argument();
+  const Argument dx = call.write_if(p.wanted, p.dx), partials = call.write_if(p.wanted, p.dw);
   const bool are_packs = rows_are_packs({&call.read(0), &call.read(1), &call.read(3)}) && dx.offset % 16 == 0;
   const Choice c = choice_of(call, are_packs, kBackward, false);
   call.launch(call.dispatch.kernel + c.variant.suffix, grid_of(ceil_div(p.rows, p.row_block)), c.block, p,
@@ -69,7 +68,7 @@ void backward(const Call& call) {
 
 void backward_weight(const Call& call) {
   const auto& p = call.params<RmsNormParams>();
-  const PartialsParams params{ceil_div(p.rows, p.row_block), p.cols, p.accumulate_dw};
+  const PartialsParams params{ceil_div(p.rows, p.row_block), p.cols, (p.accumulate & p.dw) != 0};
   call.launch(call.dispatch.kernel, grid_of(ceil_div(p.cols, kPartialCols)), {kPartialsX, 32, 1}, params,
               {call.read(0), call.write(0)});
 }

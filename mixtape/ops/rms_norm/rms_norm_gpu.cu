@@ -175,12 +175,12 @@ MIXTAPE_DEVICE void put_dx(const RmsNormParams& p, const RmsNormRow<T, Held>& ro
     if (c >= p.cols) break;
     const Pack<W, N> weight = load_pack<N>(w + c);
     Pack<T, N> out;
-    if (p.accumulate_dx != 0) out = load_pack<N>(dx + c);
+    if ((p.accumulate & p.dx) != 0) out = load_pack<N>(dx + c);
     MIXTAPE_UNROLL
     for (int i = 0; i < N; ++i) {
       const float g = to_f32(row.dy[h].v[i]) * to_f32(weight.v[i]);
       const float d = row.rstd * fma_f32(-to_f32(row.x[h].v[i]), slope, g);
-      out.v[i] = from_f32<T>(p.accumulate_dx != 0 ? to_f32(out.v[i]) + d : d);
+      out.v[i] = from_f32<T>((p.accumulate & p.dx) != 0 ? to_f32(out.v[i]) + d : d);
     }
     store_pack(dx + c, out);
   }
@@ -247,11 +247,11 @@ MIXTAPE_DEVICE void rms_norm_backward_held(const RmsNormParams& p, Global<const 
         dw[h * kPack + i] = fma_f32(d, a * row.rstd, dw[h * kPack + i]);
       }
     }
-    if (p.wants_dx == 0) continue;
+    if ((p.wanted & p.dx) == 0) continue;
     const float slope = row_sum(dot, scratch) * row.rstd / static_cast<float>(p.cols) * row.rstd;
     if (r < end) put_dx<T, W, Held, kPack>(p, row, w, slope, dx + r * p.cols);
   }
-  if (p.wants_dw != 0) put_partial_dw<Held, kPack>(p, dw, partials + block_x() * p.cols, rows);
+  if ((p.wanted & p.dw) != 0) put_partial_dw<Held, kPack>(p, dw, partials + block_x() * p.cols, rows);
 }
 
 // The same for a pack per thread and row, Rows rows at a time: one barrier for all.
@@ -290,11 +290,11 @@ MIXTAPE_DEVICE void rms_norm_backward_ahead(const RmsNormParams& p, Global<const
       const bool has = lane() < block_threads() / kLanes;
       const float sum = lane_sum(has ? static_cast<float>(scratch[turn + j * kLanes + lane()]) : 0.0f);
       const float slope = sum * row[j].rstd / static_cast<float>(p.cols) * row[j].rstd;
-      if (p.wants_dx != 0 && first + j < end)
+      if ((p.wanted & p.dx) != 0 && first + j < end)
         put_dx<T, W, 1, kPack>(p, row[j], w, slope, dx + (first + j) * p.cols);
     }
   }
-  if (p.wants_dw != 0) put_partial_dw<1, kPack>(p, dw, partials + block_x() * p.cols, scratch);
+  if ((p.wanted & p.dw) != 0) put_partial_dw<1, kPack>(p, dw, partials + block_x() * p.cols, scratch);
 }
 
 // Any row, read twice; the share of dw grows in memory.
@@ -314,11 +314,11 @@ MIXTAPE_DEVICE void rms_norm_backward_any(const RmsNormParams& p, Global<const T
     const float slope = row_sum(dot, scratch) * r / static_cast<float>(p.cols) * r;
     for (std::int64_t c = thread_x(); c < p.cols; c += threads_x()) {
       const float a = to_f32(x[at + c]), d = to_f32(dy[at + c]);
-      if (p.wants_dw != 0)
+      if ((p.wanted & p.dw) != 0)
         partial[c] = fma_f32(d, a * r, row == begin ? 0.0f : static_cast<float>(partial[c]));
-      if (p.wants_dx == 0) continue;
+      if ((p.wanted & p.dx) == 0) continue;
       const float out = r * fma_f32(-a, slope, d * to_f32(w[c]));
-      dx[at + c] = from_f32<T>(p.accumulate_dx != 0 ? to_f32(dx[at + c]) + out : out);
+      dx[at + c] = from_f32<T>((p.accumulate & p.dx) != 0 ? to_f32(dx[at + c]) + out : out);
     }
   }
 }

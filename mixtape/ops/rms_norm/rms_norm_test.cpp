@@ -177,8 +177,9 @@ TEST(RmsNorm, RefusesBadArguments) {
                        "rms_norm: w is bf16[8], expected f32 or f32 [8] for x f32[4,8]");
   MIXTAPE_EXPECT_ERROR(rms_norm_forward(encoder, x, device.alloc(DType::f32, {4}), kEps, x, rstd), code,
                        "w is f32[4]");
-  MIXTAPE_EXPECT_ERROR(rms_norm_forward(encoder, device.alloc(DType::f32, {0, 8}), w, kEps, x, rstd), code,
-                       "no dimension of 0");
+  MIXTAPE_EXPECT_ERROR(rms_norm_forward(encoder, device.alloc(DType::f32, {4, 0}),
+                                        device.alloc(DType::f32, {0}), kEps, x, rstd),
+                       code, "a last dimension of 1 or more");
   MIXTAPE_EXPECT_ERROR(rms_norm_forward(encoder, x, w, 0.0f, x, rstd), code, "eps is 0");
   MIXTAPE_EXPECT_ERROR(rms_norm_forward(encoder, x, w, kEps, x, w), code, "rms_norm: rstd is f32[8]");
   MIXTAPE_EXPECT_ERROR(rms_norm_backward(encoder, x, w, rstd, w, {x, Accumulate::no}, {}), code,

@@ -37,7 +37,6 @@ RopeParams checked_params(const char* op, const char* argument, const Buffer& x,
 void rope_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& positions, const Buffer& inv_freq,
                   RopeOptions options, const Buffer& y) {
   const RopeParams params = checked_params("rope", "x", x, positions, inv_freq, options);
-  check_not_empty("rope", "x", x);
   check_like("rope", "y", y, "x", x);
   encoder.encode({.kernel = str("rope_forward_", x.dtype()),
                   .params = params_bytes(params),
@@ -48,7 +47,6 @@ void rope_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& positi
 void rope_backward(CommandEncoder& encoder, const Buffer& positions, const Buffer& inv_freq,
                    RopeOptions options, const Buffer& dy, const Buffer& dx, Accumulate accumulate) {
   RopeParams params = checked_params("rope_backward", "dy", dy, positions, inv_freq, options);
-  check_not_empty("rope_backward", "dy", dy);
   check_like("rope_backward", "dx", dx, "dy", dy);
   params.accumulate = static_cast<std::uint32_t>(accumulate);
   encoder.encode({.kernel = str("rope_backward_", dy.dtype()),
@@ -61,9 +59,8 @@ Var rope(const Var& x, const Buffer& positions, const Buffer& inv_freq, RopeOpti
   Tape& tape = common_tape("rope", {x});
   checked_params("rope", "x", x.value(), positions, inv_freq, options);
   const Buffer y = tape.alloc(x.dtype(), x.shape());
-  if (y.numel() > 0) rope_forward(tape.encoder(), x.value(), positions, inv_freq, options, y);
+  rope_forward(tape.encoder(), x.value(), positions, inv_freq, options, y);
   return tape.record("rope", {x}, y, [=](Backward& b) {
-    if (b.dy().numel() == 0) return b.pass_zeros();
     const auto [dx, accumulate] = b.grad(0);
     rope_backward(b.encoder(), positions, inv_freq, options, b.dy(), dx, accumulate);
   });

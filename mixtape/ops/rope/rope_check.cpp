@@ -56,8 +56,9 @@ std::vector<OpCheck> rope_checks(const Device& device, DType dtype) {
   for (const RopeOptions options :
        {RopeOptions{RopePairs::half_split, 1.0f}, RopeOptions{RopePairs::interleaved, 1.25f}}) {
     for (const RopeCase& c :
-         {RopeCase{dtype, {2, 3, 2, 8}, 4, options}, RopeCase{dtype, {2, 3, 1, 9}, 1, options},
-          RopeCase{dtype, {1, 5, 3, 64}, 32, options}, RopeCase{dtype, {2, 2, 3, 70}, 17, options, 100, true},
+         {RopeCase{dtype, {0, 3, 2, 8}, 4, options}, RopeCase{dtype, {2, 3, 2, 8}, 4, options},
+          RopeCase{dtype, {2, 3, 1, 9}, 1, options}, RopeCase{dtype, {1, 5, 3, 64}, 32, options},
+          RopeCase{dtype, {2, 2, 3, 70}, 17, options, 100, true},
           RopeCase{dtype, {3, 4, 2, 128}, 32, options, 1}})
       checks.push_back(rope_check(device, c));
   }

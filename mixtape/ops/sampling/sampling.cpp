@@ -20,7 +20,7 @@ Shape index_shape(const Shape& x) {
 void check(const char* op, const char* argument, const Buffer& x, const Buffer& indices,
            std::int64_t most_cols) {
   check_values(op, argument, x);
-  check_not_empty(op, argument, x);
+  check_row(op, argument, x);
   require(x.shape().cols() <= most_cols, op, ": ", argument, " is ", x, ", expected at most ", most_cols,
           " columns");
   check_is(op, "indices", indices, DType::u32, index_shape(x.shape()));

@@ -38,14 +38,14 @@ OpCheck sample_check(DType dtype, std::int64_t rows, std::int64_t cols, const Sa
 }
 
 std::vector<OpCheck> argmax_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {argmax_check(dtype, 0, 5)};
   for (const std::int64_t cols : {1, 2, 31, 32, 33, 1024, 1025})
     checks.push_back(argmax_check(dtype, cols < 1024 ? 9 : 2, cols));
   return checks;
 }
 
 std::vector<OpCheck> sample_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {sample_check(dtype, 0, 5, {1.0, 1.0, 5, 17})};
   for (const std::int64_t cols : {1, 2, 33, 300})
     checks.push_back(sample_check(dtype, 6, cols, {1.0, 1.0, 5, 17}));
   checks.push_back(sample_check(dtype, 6, 33, {0.4, 0.9, 6, 18}));

@@ -1,6 +1,6 @@
 #include "mixtape/core/mix.h"
 #include "mixtape/ops/sampling/sampling_gpu_params.h"
-#include "mixtape/ops/top_k/ranking_gpu.h"
+#include "mixtape/backend/gpu/ranking.h"
 
 namespace mixtape {
 

@@ -7,7 +7,7 @@
 // Edges: NaN goes through; silu(-inf) is 0 with gradient 0, silu(+inf) is +inf with gradient 1.
 // Accuracy: y 4 units of f32, half a unit more in 16 bits; dup 4 units; dgate 5 units + 2^-21 |dy up| (where
 //   1 + gate s(-gate) cancels).
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree.
 #pragma once
 
 #include "mixtape/autograd/tape.h"
@@ -18,10 +18,9 @@ namespace mixtape {
 // y may be gate or up.
 void silu_mul_forward(CommandEncoder& encoder, const Buffer& gate, const Buffer& up, const Buffer& y);
 
-// dgate or dup may be null: not computed. Either may be dy, gate or up; dup may be dgate if it accumulates.
+// Either gradient may be left out, and may be dy, gate or up; dup may be dgate if it is added to.
 void silu_mul_backward(CommandEncoder& encoder, const Buffer& gate, const Buffer& up, const Buffer& dy,
-                       const Buffer& dgate, const Buffer& dup, Accumulate accumulate_dgate = Accumulate::no,
-                       Accumulate accumulate_dup = Accumulate::no);
+                       const Backward::Target& dgate, const Backward::Target& dup);
 
 Var silu_mul(const Var& gate, const Var& up);
 

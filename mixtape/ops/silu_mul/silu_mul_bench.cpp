@@ -21,8 +21,11 @@ void backward(benchmark::State& state, DType dtype, std::int64_t n) {
   const Buffer dy = bench.random(dtype, {n});
   const Buffer dgate = bench.output(dtype, {n});
   const Buffer dup = bench.output(dtype, {n});
-  bench.run([&](CommandEncoder& encoder) { silu_mul_backward(encoder, gate, up, dy, dgate, dup); },
-            5 * dy.bytes());
+  bench.run(
+      [&](CommandEncoder& encoder) {
+        silu_mul_backward(encoder, gate, up, dy, {dgate, Accumulate::no}, {dup, Accumulate::no});
+      },
+      5 * dy.bytes());
 }
 
 OP_BENCH(forward, f32_65536, DType::f32, 65536);

@@ -25,7 +25,7 @@ OpCheck silu_mul_check(DType dtype, const Shape& shape) {
 
 std::vector<OpCheck> silu_mul_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks;
-  for (const Shape& shape : {Shape{1}, Shape{3, 15}, Shape{2, 3, 33}, Shape{40000}})
+  for (const Shape& shape : {Shape{0, 4}, Shape{1}, Shape{3, 15}, Shape{2, 3, 33}, Shape{40000}})
     checks.push_back(silu_mul_check(dtype, shape));
   return checks;
 }

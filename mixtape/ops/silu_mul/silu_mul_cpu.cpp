@@ -28,10 +28,10 @@ void silu_mul_forward(const HostCall& call) {
 }
 MIXTAPE_SIMD_KERNEL(silu_mul_forward)
 
-struct Gradients {
+struct SiluMulGradients {
   Floats gate, up;
 };
-HWY_INLINE Gradients silu_mul_gradients(Floats gate, Floats up, Floats dy) {
+HWY_INLINE SiluMulGradients silu_mul_gradients(Floats gate, Floats up, Floats dy) {
   const Sigmoids s = sigmoids(gate);
   return {hn::Mul(hn::Mul(dy, up), silu_slope(gate, s)), hn::Mul(dy, silu(gate, s))};
 }
@@ -40,10 +40,9 @@ template <class T>
 void silu_mul_backward_run(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::size_t n,
                            const SiluMulParams& p, bool is_large) {
   for_each_step(n, is_large, [&](std::size_t i, auto step) HWY_ATTR {
-    const Gradients d = silu_mul_gradients(step.load(gate + i), step.load(up + i), step.load(dy + i));
-    if (p.wants_dgate)
-      step.store(p.accumulate_dgate ? hn::Add(step.load(dgate + i), d.gate) : d.gate, dgate + i);
-    if (p.wants_dup) step.store(p.accumulate_dup ? hn::Add(step.load(dup + i), d.up) : d.up, dup + i);
+    const SiluMulGradients d = silu_mul_gradients(step.load(gate + i), step.load(up + i), step.load(dy + i));
+    if (dgate) step.store(p.accumulate & p.dgate ? hn::Add(step.load(dgate + i), d.gate) : d.gate, dgate + i);
+    if (dup) step.store(p.accumulate & p.dup ? hn::Add(step.load(dup + i), d.up) : d.up, dup + i);
   });
 }
 
@@ -53,13 +52,13 @@ void silu_mul_backward(const HostCall& call) {
   const T* gate = call.read<T>(0);
   const T* up = call.read<T>(1);
   const T* dy = call.read<T>(2);
-  T* dgate = call.write<T>(0);
-  T* dup = call.write<T>(1);
+  T* dgate = call.write_if<T>(p.wanted, p.dgate);
+  T* dup = call.write_if<T>(p.wanted, p.dup);
   const bool is_large =
-      !p.accumulate_dgate && !p.accumulate_dup && streams(dgate, 1, p.count) && streams(dup, 1, p.count);
+      p.accumulate == 0 && (!dgate || streams(dgate, 1, p.count)) && (!dup || streams(dup, 1, p.count));
   cpu::parallel_for(p.count, cpu::row_grain(1), [&](std::int64_t begin, std::int64_t end) {
-    silu_mul_backward_run(gate + begin, up + begin, dy + begin, dgate + begin, dup + begin,
-                          static_cast<std::size_t>(end - begin), p, is_large);
+    silu_mul_backward_run(gate + begin, up + begin, dy + begin, dgate ? dgate + begin : nullptr,
+                          dup ? dup + begin : nullptr, static_cast<std::size_t>(end - begin), p, is_large);
   });
 }
 MIXTAPE_SIMD_KERNEL(silu_mul_backward)

@@ -5,15 +5,23 @@
 namespace mixtape::gpu {
 namespace {
 
-void launch(const Call& call) {
+Grid grid(const Call& call) {
   const int inputs = static_cast<int>(call.dispatch.reads.size());
   const auto bytes = static_cast<std::int64_t>(size_of(call.dtype(0)));
-  call.launch_same(grid_of(ceil_div(call.params<SiluMulParams>().count, stream_block(inputs, bytes))),
-                   kBlock256);
+  return grid_of(ceil_div(call.params<SiluMulParams>().count, stream_block(inputs, bytes)));
 }
 
-MIXTAPE_GPU_LAUNCHERS("silu_mul_forward_", launch);
-MIXTAPE_GPU_LAUNCHERS("silu_mul_backward_", launch);
+void forward(const Call& call) { call.launch_same(grid(call), kBlock256); }
+
+void backward(const Call& call) {
+  const auto& p = call.params<SiluMulParams>();
+  call.launch(call.dispatch.kernel, grid(call), kBlock256, p,
+              {call.read(0), call.read(1), call.read(2), call.write_if(p.wanted, p.dgate),
+               call.write_if(p.wanted, p.dup)});
+}
+
+MIXTAPE_GPU_LAUNCHERS("silu_mul_forward_", forward);
+MIXTAPE_GPU_LAUNCHERS("silu_mul_backward_", backward);
 
 }  // namespace
 }  // namespace mixtape::gpu

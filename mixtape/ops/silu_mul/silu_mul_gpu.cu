@@ -30,8 +30,8 @@ struct SiluMulBackward {
                  Global<const T> dy, Global<T> dgate, Global<T> dup) {                                  \
     const Streams<T, 3, 2> s{{gate, up, dy},                                                            \
                              {dgate, dup},                                                              \
-                             {p.wants_dgate != 0, p.wants_dup != 0},                                    \
-                             {p.accumulate_dgate != 0, p.accumulate_dup != 0}};                         \
+                             {(p.wanted & p.dgate) != 0, (p.wanted & p.dup) != 0},                      \
+                             {(p.accumulate & p.dgate) != 0, (p.accumulate & p.dup) != 0}};             \
     stream(s, p.count, SiluMulBackward());                                                              \
   }
 MIXTAPE_VALUE_KERNELS(BACKWARD)

@@ -4,13 +4,12 @@
 
 namespace mixtape {
 
-// Which of the two gradients are wanted, and how they are written.
 struct SiluMulParams {
   std::int64_t count;
-  std::uint32_t wants_dgate;
-  std::uint32_t wants_dup;
-  std::uint32_t accumulate_dgate;
-  std::uint32_t accumulate_dup;
+  // Backward, in bits:
+  enum : std::uint32_t { dgate = 1, dup = 2 };
+  std::uint32_t wanted;
+  std::uint32_t accumulate;
 };
 
 }  // namespace mixtape

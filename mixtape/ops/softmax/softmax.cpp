@@ -7,7 +7,7 @@ namespace mixtape {
 
 void softmax_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& y) {
   check_values("softmax", "x", x);
-  check_not_empty("softmax", "x", x);
+  check_row("softmax", "x", x);
   check_like("softmax", "y", y, "x", x);
   const SoftmaxParams params{x.shape().rows(), x.shape().cols(), 0};
   encoder.encode({.kernel = str("softmax_forward_", x.dtype()),
@@ -19,7 +19,7 @@ void softmax_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& y) 
 void softmax_backward(CommandEncoder& encoder, const Buffer& y, const Buffer& dy, const Buffer& dx,
                       Accumulate accumulate) {
   check_values("softmax_backward", "y", y);
-  check_not_empty("softmax_backward", "y", y);
+  check_row("softmax_backward", "y", y);
   check_like("softmax_backward", "dy", dy, "y", y);
   check_like("softmax_backward", "dx", dx, "y", y);
   check_no_overlap("softmax_backward", "dx", dx, "y", y);

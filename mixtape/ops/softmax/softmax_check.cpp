@@ -22,6 +22,7 @@ OpCheck softmax_check(DType dtype, std::int64_t rows, std::int64_t cols, double 
     return {oracle::softmax_backward(oracle::softmax(x[0], cols), dy, cols)};
   };
   const Doubles &x = check.inputs[0].values, y = oracle::softmax(x, cols);
+  if (x.empty()) return check;
   const double range = *std::max_element(x.begin(), x.end()) - *std::min_element(x.begin(), x.end());
   check.forward_bound = testing::rounded_once(dtype, {4.0 + range, 0x1p-126});
   // The gradient is made of the rounded y; |dy| < 4.
@@ -34,7 +35,7 @@ OpCheck softmax_check(DType dtype, std::int64_t rows, std::int64_t cols, double 
 }
 
 std::vector<OpCheck> softmax_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {softmax_check(dtype, 0, 5)};
   for (const std::int64_t cols : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 128, 129})
     checks.push_back(softmax_check(dtype, 4, cols));
   return checks;

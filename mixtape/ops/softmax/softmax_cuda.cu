@@ -1,5 +1,5 @@
 // Rows too long for the registers of a block: a cluster holds one, so that it is read once.
-#include "mixtape/ops/cross_entropy/logits_cluster_gpu.h"
+#include "mixtape/backend/gpu/logits_cluster.h"
 #include "mixtape/ops/softmax/softmax_params.h"
 
 namespace mixtape {

@@ -1,4 +1,4 @@
-#include "mixtape/ops/cross_entropy/logits_gpu.h"
+#include "mixtape/backend/gpu/logits.h"
 #include "mixtape/ops/softmax/softmax_params.h"
 
 namespace mixtape {

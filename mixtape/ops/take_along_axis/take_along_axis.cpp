@@ -24,15 +24,16 @@ void encode(CommandEncoder& encoder, const char* kernel, const Buffer& wide, con
   encoder.encode({.kernel = str(kernel, wide.dtype()),
                   .params = params_bytes(params),
                   .reads = {from, index},
-                  .writes = {to}});
+                  .writes = {to},
+                  .is_empty = index.numel() == 0,
+                  .adds = params.accumulate});
 }
 
 }  // namespace
 
 void take_along_axis_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& index, const Buffer& y) {
   check_shapes("take_along_axis", x, "x", index);
-  check_not_empty("take_along_axis", "x", x);
-  check_not_empty("take_along_axis", "index", index);
+  check_row("take_along_axis", "x", x);
   check_is("take_along_axis", "y", y, x.dtype(), index.shape());
   check_no_overlap("take_along_axis", "y", y, "x", x);
   encode(encoder, "take_along_axis_forward_", x, index, x, y, Accumulate::no);
@@ -41,8 +42,7 @@ void take_along_axis_forward(CommandEncoder& encoder, const Buffer& x, const Buf
 void take_along_axis_backward(CommandEncoder& encoder, const Buffer& index, const Buffer& dy,
                               const Buffer& dx, Accumulate accumulate) {
   check_shapes("take_along_axis_backward", dx, "dx", index);
-  check_not_empty("take_along_axis_backward", "dx", dx);
-  check_not_empty("take_along_axis_backward", "index", index);
+  check_row("take_along_axis_backward", "dx", dx);
   check_is("take_along_axis_backward", "dy", dy, dx.dtype(), index.shape());
   check_no_overlap("take_along_axis_backward", "dx", dx, "dy", dy);
   encode(encoder, "take_along_axis_backward_", dx, index, dy, dx, accumulate);
@@ -51,8 +51,6 @@ void take_along_axis_backward(CommandEncoder& encoder, const Buffer& index, cons
 Var take_along_axis(const Var& x, const Var& index) {
   Tape& tape = common_tape("take_along_axis", {x, index});
   check_shapes("take_along_axis", x.value(), "x", index.value());
-  if (x.shape().rows() == 0)
-    return tape.record_empty("take_along_axis", {x, index}, x.dtype(), index.shape());
   const Buffer y = tape.alloc(x.dtype(), index.shape());
   take_along_axis_forward(tape.encoder(), x.value(), index.value(), y);
   return tape.record("take_along_axis", {x, index}, y, [index = index.value()](Backward& b) {

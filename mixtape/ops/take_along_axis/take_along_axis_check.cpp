@@ -21,7 +21,7 @@ OpCheck take_along_axis_check(DType dtype, DType index, std::int64_t rows, std::
     return oracle::take_along_axis(v[0], ids, cols, k);
   };
   check.backward = [=](const auto& v, const Doubles& dy) -> std::vector<Doubles> {
-    return {oracle::take_along_axis_backward(v[1], dy, cols, k), {}};
+    return {oracle::take_along_axis_backward(v[1], dy, cols, k, v[0].size()), {}};
   };
   check.forward_bound = {0.0, 0.0};
   check.backward_bound = {0.51, static_cast<double>(k) * 0x1p-24 * 4.0};  // up to k terms below 4
@@ -32,6 +32,8 @@ OpCheck take_along_axis_check(DType dtype, DType index, std::int64_t rows, std::
 std::vector<OpCheck> take_along_axis_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks;
   for (const DType index : {DType::u32, DType::i32}) {
+    checks.push_back(take_along_axis_check(dtype, index, 0, 5, 2));
+    checks.push_back(take_along_axis_check(dtype, index, 2, 5, 0));
     checks.push_back(take_along_axis_check(dtype, index, 1, 1, 1));
     checks.push_back(take_along_axis_check(dtype, index, 5, 7, 3));
     checks.push_back(take_along_axis_check(dtype, index, 3, 33, 33));

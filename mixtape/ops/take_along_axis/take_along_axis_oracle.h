@@ -16,10 +16,11 @@ std::vector<T> take_along_axis(const std::vector<T>& x, const std::vector<double
   return y;
 }
 
+// `count` elements of x.
 inline std::vector<double> take_along_axis_backward(const std::vector<double>& index,
                                                     const std::vector<double>& dy, std::int64_t cols,
-                                                    std::int64_t k) {
-  std::vector<double> dx(index.size() / static_cast<std::size_t>(k) * static_cast<std::size_t>(cols), 0.0);
+                                                    std::int64_t k, std::size_t count) {
+  std::vector<double> dx(count, 0.0);
   for (std::size_t i = 0; i < index.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i) / k;
     dx[static_cast<std::size_t>(row * cols + static_cast<std::int64_t>(index[i]))] += dy[i];

@@ -27,7 +27,7 @@ OpCheck top_k_check(DType dtype, const Shape& shape, std::int64_t k) {
 }
 
 std::vector<OpCheck> top_k_checks(const Device&, DType dtype) {
-  std::vector<OpCheck> checks;
+  std::vector<OpCheck> checks = {top_k_check(dtype, {0, 5}, 2)};
   for (const std::int64_t cols : {1, 2, 15, 16, 17, 33, 128}) {
     for (const std::int64_t k : {1, 2, 8, 16, 17, 128}) {
       if (k <= cols) checks.push_back(top_k_check(dtype, {2, 2, cols}, k));

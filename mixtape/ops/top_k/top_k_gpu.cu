@@ -1,5 +1,5 @@
 #include "mixtape/backend/gpu/lanes.h"
-#include "mixtape/ops/top_k/ranking_gpu.h"
+#include "mixtape/backend/gpu/ranking.h"
 #include "mixtape/ops/top_k/top_k_gpu_params.h"
 #include "mixtape/ops/top_k/top_k_params.h"
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "mixtape/backend/gpu/cluster.h"
+#include "mixtape/backend/gpu/logits.h"
 #include "mixtape/backend/gpu/tensor.h"
-#include "mixtape/ops/cross_entropy/logits_gpu.h"
 
 namespace mixtape {
 

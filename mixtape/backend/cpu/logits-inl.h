@@ -1,10 +1,10 @@
 // One row of logits z = scale * x: its maximum, the sum of its exponentials, its softmax. Shared by the host
 // kernels of losses. Compiled once per instruction set, like backend/cpu/simd-inl.h.
-#if defined(MIXTAPE_OPS_LOGITS_ROW_CPU_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef MIXTAPE_OPS_LOGITS_ROW_CPU_H_
-#undef MIXTAPE_OPS_LOGITS_ROW_CPU_H_
+#if defined(MIXTAPE_BACKEND_CPU_LOGITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MIXTAPE_BACKEND_CPU_LOGITS_INL_H_
+#undef MIXTAPE_BACKEND_CPU_LOGITS_INL_H_
 #else
-#define MIXTAPE_OPS_LOGITS_ROW_CPU_H_
+#define MIXTAPE_BACKEND_CPU_LOGITS_INL_H_
 #endif
 
 #include <algorithm>
