@@ -76,10 +76,6 @@ Buffer Backward::grad_for_partial(std::size_t input) {
   return target.buffer;
 }
 
-void Backward::pass_zeros() {
-  for (std::size_t i = 0; i < record_.slots.size(); ++i) grad_for_partial(i);
-}
-
 void Backward::run_rule(const StaleReads& stale) {
   const StaleReads* before = encoder_.refuse_stale(&stale);
   try {
@@ -125,11 +121,6 @@ Var Tape::record(const std::string& op, const std::vector<Var>& inputs, const Bu
   }
   if (!rule) fail(ErrorCode::not_supported, op, ": has no backward, but an input requires a gradient");
   return attach(op, inputs, output, std::move(rule));
-}
-
-Var Tape::record_empty(const std::string& op, const std::vector<Var>& inputs, DType dtype,
-                       const Shape& shape) {
-  return record(op, inputs, device().alloc(dtype, shape), [](Backward& b) { b.pass_zeros(); });
 }
 
 Var Tape::attach(const std::string& op, const std::vector<Var>& inputs, const Buffer& output,

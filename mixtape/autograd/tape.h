@@ -93,8 +93,6 @@ class Backward {
   void pass(std::size_t input, const Buffer& dx);
   // The gradient of input i, zero-filled first if nothing contributed yet: for rules that touch a part.
   Buffer grad_for_partial(std::size_t input);
-  // Every gradient is zero, as that of an empty batch.
-  void pass_zeros();
   // The output does not depend on input i: nothing is added to its gradient.
   void pass_nothing(std::size_t input) { given_[input] = true; }
 
@@ -130,10 +128,6 @@ class Tape {
   // For op front ends: makes the Var of `output`, and a record if an input requires a gradient and recording
   // is on. A null rule on such an input throws not_supported naming the op.
   Var record(const std::string& op, const std::vector<Var>& inputs, const Buffer& output, BackwardFn rule);
-
-  // For tape functions: the result of an op on an empty batch, made without a launch: empty, or zeros (a
-  // sum). Its gradients are zeros.
-  Var record_empty(const std::string& op, const std::vector<Var>& inputs, DType dtype, const Shape& shape);
 
   // Adds d loss / d leaf to every leaf's gradient. `loss` has one element; or give the upstream gradient dy,
   // of loss's dtype and shape. Each record is released after its rule ran.

@@ -247,15 +247,6 @@ TEST_F(TapeTest, CheckpointKeepsOnlyItsInputs) {
   EXPECT_EQ(x.grad().to_vector<float>(), Values(1024, 11.0f));
 }
 
-TEST_F(TapeTest, EmptyResultHasZeroGradients) {
-  const testing::Poison poison(device);
-  const Var x = tape.parameter(device.alloc(DType::f32, {0, 2}));
-  const Var w = tape.parameter(values(device, {1, 2}));
-  const Var y = tape.record_empty("anything", {x, w}, DType::f32, {0, 2});
-  tape.backward(y, device.alloc(DType::f32, {0, 2}));
-  EXPECT_EQ(w.grad().to_vector<float>(), (Values{0, 0}));
-}
-
 TEST_F(TapeTest, RefusesBadArguments) {
   const auto code = ErrorCode::invalid_argument;
   const Var x = tape.parameter(values(device, {1, 2}));

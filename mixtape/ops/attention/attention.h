@@ -19,7 +19,7 @@
 //   dv  1 unit + e * max|dy| * that column sum.
 //   Matrix units of a card take weights in the 16 bits of q: (unit/2 + Sk u) max|v| more for y; in bf16 e
 //   grows by unit for dq and dk, by unit/2 for dv.
-// Errors: invalid_argument for dtypes, shapes or devices that disagree, an empty dimension, a window without
+// Errors: invalid_argument for dtypes, shapes or devices that disagree, or a window without
 //   causal; index_out_of_range at wait for a length outside [0, Sk], whose sequence counts as length 0.
 #pragma once
 

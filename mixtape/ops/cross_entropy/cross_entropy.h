@@ -11,7 +11,7 @@
 // Deterministic. A NaN in a row makes its loss and gradient NaN.
 // Accuracy: loss 1 unit + (80 + |x - max|) * 2^-24 absolute;
 //   dx 2 units + (84 + 3 |x - max|) * 2^-24 * |dloss| * softmax, and 2^-126 where softmax is below that.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension;
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty row;
 //   index_out_of_range at wait for a target outside the vocabulary, its row being 0.
 #pragma once
 

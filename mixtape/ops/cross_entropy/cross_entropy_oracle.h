@@ -9,7 +9,7 @@ namespace mixtape::oracle {
 // A negative target is an ignored row.
 template <class T>
 std::vector<T> cross_entropy(const std::vector<T>& x, const std::vector<std::int64_t>& targets) {
-  const std::size_t rows = targets.size(), cols = x.size() / rows;
+  const std::size_t rows = targets.size(), cols = rows == 0 ? 0 : x.size() / rows;
   std::vector<T> loss(rows);
   for (std::size_t r = 0; r < rows; ++r) {
     if (targets[r] < 0) continue;
@@ -26,7 +26,7 @@ std::vector<T> cross_entropy(const std::vector<T>& x, const std::vector<std::int
 inline std::vector<double> cross_entropy_backward(const std::vector<double>& x,
                                                   const std::vector<std::int64_t>& targets,
                                                   const std::vector<double>& dloss) {
-  const std::size_t rows = targets.size(), cols = x.size() / rows;
+  const std::size_t rows = targets.size(), cols = rows == 0 ? 0 : x.size() / rows;
   std::vector<double> dx(x.size());
   for (std::size_t r = 0; r < rows; ++r) {
     if (targets[r] < 0) continue;

@@ -4,7 +4,7 @@
 // Saved for backward: nothing.
 // Deterministic.
 // Accuracy: exact apart from the one rounding.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

@@ -51,7 +51,6 @@ void check_gradient(const char* what, Binary op, const Gradient& g, bool is_summ
   const bool needs_other = op != Binary::add && op != Binary::sub;
   const bool needs_self = needs_other && op != Binary::mul && !(op == Binary::div && g.is_a);
   check_values(what, "dy", g.dy);
-  check_not_empty(what, "dy", g.dy);
   check_values(what, names[2], g.dx);
   require(g.dx.dtype() == g.dy.dtype() && repeats(g.dx.shape(), g.dy.shape()), what, ": ", names[2], " is ",
           g.dx, ", expected ", g.dy, " like dy, or the end of that shape");
@@ -83,18 +82,19 @@ void encode_gradient(CommandEncoder& encoder, Binary op, const Gradient& g, Accu
     if (is_summed) check_no_overlap(what.c_str(), "the gradient", g.dx, "an input", read);
   }
   const std::int64_t cols = g.dx.numel();
-  const BinaryBackwardParams params{g.dy.numel() / cols, cols, other.numel(),
+  const BinaryBackwardParams params{cols > 0 ? g.dy.numel() / cols : 0, cols, other.numel(),
                                     static_cast<std::uint32_t>(accumulate)};
   encoder.encode({.kernel = str(kernel, is_summed ? "_sum_" : "_", g.dy.dtype()),
                   .params = params_bytes(params),
                   .reads = {g.dy, self, other},
-                  .writes = {g.dx}});
+                  .writes = {g.dx},
+                  .is_empty = g.dy.numel() == 0,
+                  .adds = accumulate == Accumulate::yes});
 }
 
 Var unary(Unary op, const Var& x, float factor, const char* label) {
   Tape& tape = common_tape(label, {x});
   check_values(label, "x", x.value());
-  if (x.value().numel() == 0) return tape.record_empty(label, {x}, x.dtype(), x.shape());
   const Buffer y = tape.alloc(x.dtype(), x.shape());
   unary_forward(tape.encoder(), op, x.value(), y, factor);
   const bool saves_nothing = op == Unary::scale || op == Unary::shift || op == Unary::divide;
@@ -115,7 +115,6 @@ struct Operands {
 
 Operands operands(Binary op, const Var& a, const Var& b) {
   Operands o{a, b, broadcast_shape(name(op), a.shape(), b.shape())};
-  if (o.y.numel() == 0) return o;
   for (Var* v : {&o.a, &o.b}) {
     const bool is_whole = v->value().numel() == o.y.numel();
     if (!repeats(v->shape(), o.y) || (!is_whole && !has_sums(op) && v->requires_grad())) *v = expand(*v, o.y);
@@ -155,7 +154,6 @@ Var binary(Binary op, const Var& left, const Var& right) {
   Tape& tape = common_tape(name(op), {left, right});
   check_operands(name(op), left.value(), right.value());
   const auto [a, b, shape] = operands(op, left, right);
-  if (shape.numel() == 0) return tape.record_empty(name(op), {a, b}, a.dtype(), shape);
   const Buffer y = tape.alloc(a.dtype(), shape);
   binary_forward(tape.encoder(), op, a.value(), b.value(), y);
   return tape.record(
@@ -187,7 +185,6 @@ bool saves_output(Unary op) {
 
 void unary_forward(CommandEncoder& encoder, Unary op, const Buffer& x, const Buffer& y, float factor) {
   check_values(name(op), "x", x);
-  check_not_empty(name(op), "x", x);
   check_like(name(op), "y", y, "x", x);
   require(op != Unary::softcap || factor > 0.0f, "softcap: cap is ", factor, ", expected more than 0");
   encoder.encode({.kernel = str(name(op), "_forward_", x.dtype()),
@@ -201,7 +198,6 @@ void unary_backward(CommandEncoder& encoder, Unary op, const Buffer& saved, cons
   const std::string what = str(name(op), "_backward");
   const char* saved_name = saves_output(op) ? "y" : "x";
   check_values(what.c_str(), saved_name, saved);
-  check_not_empty(what.c_str(), saved_name, saved);
   check_like(what.c_str(), "dy", dy, saved_name, saved);
   check_like(what.c_str(), "dx", dx, saved_name, saved);
   require(op != Unary::softcap || factor > 0.0f, what, ": cap is ", factor, ", expected more than 0");
@@ -219,7 +215,6 @@ void binary_forward(CommandEncoder& encoder, Binary op, const Buffer& a, const B
   require(
       (a_is_whole || b.numel() == shape.numel()) && repeats(a.shape(), shape) && repeats(b.shape(), shape),
       name(op), ": a is ", a, ", b is ", b, ", expected equal shapes, or one the end of the other");
-  check_not_empty(name(op), a_is_whole ? "a" : "b", a_is_whole ? a : b);
   check_is(name(op), "y", y, a.dtype(), shape);
   encoder.encode({.kernel = str(name(op), "_forward_", a.dtype()),
                   .params = params_bytes(BinaryParams{y.numel(), a.numel(), b.numel()}),

@@ -43,7 +43,7 @@
 //   Gradients, in units of theirs: 4 (gelu 4 + 8|u|, pow and power 8), + 2 epsilon |dy| where 1 - y or
 //   1 - y^2 cancels; a broadcast sum of n rows adds (64 + n/64) 2^-24 of the sum of the terms' magnitudes. An
 //   expanded operand's terms are rounded to the dtype before they are summed as row_sum's (reduce.h).
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree.
 #pragma once
 
 #include <type_traits>

@@ -16,15 +16,18 @@ void check_factors(const char* op, const char* argument, const Buffer& s, const 
 void encode(CommandEncoder& encoder, const char* kernel, const Buffer& x, const Buffer& s, const Buffer& y,
             Accumulate accumulate) {
   const ScaleRowsParams params{x.shape().rows(), x.shape().cols(), static_cast<std::uint32_t>(accumulate)};
-  encoder.encode(
-      {.kernel = str(kernel, x.dtype()), .params = params_bytes(params), .reads = {x, s}, .writes = {y}});
+  encoder.encode({.kernel = str(kernel, x.dtype()),
+                  .params = params_bytes(params),
+                  .reads = {x, s},
+                  .writes = {y},
+                  .is_empty = x.numel() == 0,
+                  .adds = accumulate == Accumulate::yes});
 }
 
 }  // namespace
 
 void scale_rows_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& s, const Buffer& y) {
   check_values("scale_rows", "x", x);
-  check_not_empty("scale_rows", "x", x);
   check_factors("scale_rows", "s", s, x);
   check_like("scale_rows", "y", y, "x", x);
   encode(encoder, "scale_rows_forward_", x, s, y, Accumulate::no);
@@ -33,7 +36,6 @@ void scale_rows_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& 
 void scale_rows_backward_x(CommandEncoder& encoder, const Buffer& s, const Buffer& dy, const Buffer& dx,
                            Accumulate accumulate) {
   check_values("scale_rows_backward", "dy", dy);
-  check_not_empty("scale_rows_backward", "dy", dy);
   check_factors("scale_rows_backward", "s", s, dy);
   check_like("scale_rows_backward", "dx", dx, "dy", dy);
   encode(encoder, "scale_rows_forward_", dy, s, dx, accumulate);
@@ -42,7 +44,6 @@ void scale_rows_backward_x(CommandEncoder& encoder, const Buffer& s, const Buffe
 void scale_rows_backward_s(CommandEncoder& encoder, const Buffer& x, const Buffer& dy, const Buffer& ds,
                            Accumulate accumulate) {
   check_values("scale_rows_backward", "x", x);
-  check_not_empty("scale_rows_backward", "x", x);
   check_like("scale_rows_backward", "dy", dy, "x", x);
   check_factors("scale_rows_backward", "ds", ds, x);
   encode(encoder, "scale_rows_backward_s_", x, dy, ds, accumulate);
@@ -52,7 +53,6 @@ Var scale_rows(const Var& x, const Var& s) {
   Tape& tape = common_tape("scale_rows", {x, s});
   check_values("scale_rows", "x", x.value());
   check_factors("scale_rows", "s", s.value(), x.value());
-  if (x.value().numel() == 0) return tape.record_empty("scale_rows", {x, s}, x.dtype(), x.shape());
   const Buffer y = tape.alloc(x.dtype(), x.shape());
   scale_rows_forward(tape.encoder(), x.value(), s.value(), y);
   const Buffer kept_x = s.requires_grad() ? x.value() : Buffer();

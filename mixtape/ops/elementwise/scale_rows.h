@@ -4,7 +4,7 @@
 // Saved for backward: x for ds, s for dx.
 // Deterministic. NaN goes through.
 // Accuracy: y and dx 0.5 units; ds 0.5 units + (4 + cols/32) 2^-24 of the sum of the terms' magnitudes.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

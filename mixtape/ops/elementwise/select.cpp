@@ -19,7 +19,6 @@ void check_operand(const char* op, const char* argument, const Buffer& found, DT
 
 void check_output(const char* op, const char* argument, const Buffer& y) {
   require(y && y.shape().rank() > 0, op, ": ", argument, " is ", y, ", expected rank 1 or more");
-  check_not_empty(op, argument, y);
 }
 
 void check_rank(const char* op, const char* argument, const Var& v) {
@@ -96,7 +95,6 @@ void where_forward(CommandEncoder& encoder, const Buffer& mask, const Buffer& a,
 void where_backward(CommandEncoder& encoder, const Buffer& mask, bool is_a, const Buffer& dy,
                     const Buffer& dx, Accumulate accumulate) {
   check_values("where_backward", "dy", dy);
-  check_not_empty("where_backward", "dy", dy);
   check_operand("where_backward", "mask", mask, DType::u8, dy.shape());
   check_like("where_backward", "dx", dx, "dy", dy);
   const WhereBackwardParams params{dy.numel(), step(mask), is_a, static_cast<std::uint32_t>(accumulate)};
@@ -113,9 +111,8 @@ Var compare(Comparison op, const Var& a, const Var& b) {
   require(a.dtype() == b.dtype(), name(op), ": b is ", b.value(), ", expected ", a.dtype(), " like a");
   const Shape shape = broadcast_shape(name(op), a.shape(), b.shape());
   const Buffer y = tape.alloc(DType::u8, shape);
-  if (shape.numel() > 0)
-    compare_forward(tape.encoder(), op, operand(a.detach(), shape).value(),
-                    operand(b.detach(), shape).value(), y);
+  compare_forward(tape.encoder(), op, operand(a.detach(), shape).value(), operand(b.detach(), shape).value(),
+                  y);
   return tape.constant(y);
 }
 
@@ -132,7 +129,6 @@ Var where(const Var& mask, const Var& a, const Var& b) {
   require(mask.dtype() == DType::u8, "where: mask is ", mask.value(), ", expected u8, as comparisons give");
   require(a.dtype() == b.dtype(), "where: b is ", b.value(), ", expected ", a.dtype(), " like a");
   const Shape shape = broadcast_shape("where", broadcast_shape("where", a.shape(), b.shape()), mask.shape());
-  if (shape.numel() == 0) return tape.record_empty("where", {a, b}, a.dtype(), shape);
   const Buffer m = operand(mask, shape).value(), y = tape.alloc(a.dtype(), shape);
   const Var chosen = operand(a, shape), other = operand(b, shape);
   where_forward(tape.encoder(), m, chosen.value(), other.value(), y);

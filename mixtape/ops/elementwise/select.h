@@ -10,7 +10,7 @@
 //   it is.
 // Accuracy: exact; a gradient is rounded once with Accumulate::yes; an operand that was broadcast as
 //   expand's (reduce/axes.h).
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

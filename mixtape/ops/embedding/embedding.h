@@ -10,7 +10,7 @@
 // Cost: O(rows*hidden + ids*hidden), accumulating O(rows + ids*hidden): a stable sort of the ids, then sums.
 // Accuracy: half a unit of the result + (min(n, kSegmentBlock) + n/kSegmentBlock) * 2^-24 * sum |dy| for n
 //   occurrences.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension;
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty row or table;
 //   index_out_of_range at wait for an id outside the table: its row of y is 0, its gradient is dropped.
 #pragma once
 

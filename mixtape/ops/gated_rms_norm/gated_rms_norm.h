@@ -11,7 +11,7 @@
 // Accuracy (u = 2^-24): forward 1 unit + (12 + cols/32) u; backward 1 unit of the result
 //   + (16 + cols/16) u * rstd * (|g*w| + |x| rstd * mean |g*w*x| rstd) for dx,
 //   + (12 + rows/64 + max(rows/64, 32)) u * rstd * sum_r |g*x| for dw, + (16 + cols/32) u |dy*n| for dz.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, or an eps
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty row, or an eps
 //   that is not a positive number.
 #pragma once
 

@@ -6,7 +6,7 @@
 // Saved for backward: x, w, offsets.
 // Deterministic: same bits for any thread count. An expert without rows has a gradient of exactly 0.
 // Accuracy: 1 unit + (length of the sum) * 2^-24 * (sum of the magnitudes of the products).
-// Errors: invalid_argument for dtypes, shapes or devices that disagree, or an empty dimension;
+// Errors: invalid_argument for dtypes, shapes or devices that disagree, or an empty weight;
 //   index_out_of_range at wait unless offsets begin with 0, never fall and end with T: outputs are 0 then.
 #pragma once
 

@@ -19,7 +19,7 @@
 //   loss 1 unit + (100 + 80 g + 2 m) * 2^-24 absolute; without rest bucket a loss of 5e-7 is right to 1 %;
 //   dstudent 2 units + (90 + 4 m) * 2^-24 * |dloss|/T * (p+q);
 //   with rest bucket, rest_lse in f32 adds |rest_lse| to both factors.
-// Errors: invalid_argument for dtypes, ranks, shapes, devices or options that disagree, an empty dimension,
+// Errors: invalid_argument for dtypes, ranks, shapes, devices or options that disagree, an empty row,
 //   k > vocab; at wait, invalid_argument for indices that are not strictly ascending and index_out_of_range
 //   for one outside the vocabulary, its row being 0.
 #pragma once

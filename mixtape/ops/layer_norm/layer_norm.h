@@ -13,7 +13,7 @@
 //   backward 1 unit of the result
 //   + (16 + cols/8) u * rstd * (|g| + mean |g| + |h| mean |g h|) (1 + m rstd) for dx,
 //   + (8 + rows/16) u * sum_r |dy| (|h| + m rstd) for dw, and of sum_r |dy| for db.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, or an eps
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty row, or an eps
 //   that is not a positive number.
 #pragma once
 

@@ -30,12 +30,15 @@ std::string mover(const char* kernel, const Buffer& b, Accumulate accumulate) {
                                        : str(kernel, "_", size_of(b.dtype()), "_bytes");
 }
 
+// What the runs don't cover stays.
 void encode_runs(CommandEncoder& encoder, const Buffer& from, const Buffer& to, const RunsParams& params,
                  Accumulate accumulate) {
   encoder.encode({.kernel = mover("layout_runs", to, accumulate),
                   .params = params_bytes(params),
                   .reads = {from},
-                  .writes = {to}});
+                  .writes = {to},
+                  .is_empty = from.numel() == 0,
+                  .adds = 1});
 }
 
 // `part` lies in `whole` at `start` along the axis.
@@ -51,7 +54,6 @@ std::int64_t check_part(const char* op, const char* part_name, const Buffer& par
   const std::int64_t stop = checked_add(op, start, part.shape()[a]);
   require(start >= 0 && stop <= whole.shape()[a], op, ": [", start, ",", stop, ") is outside axis ", a,
           " of ", whole_name, " ", whole);
-  check_not_empty(op, part_name, part);
   check_no_overlap(op, part_name, part, whole_name, whole);
   return a;
 }
@@ -134,7 +136,6 @@ PermuteParams expand_params(const Shape& x, const Shape& y) {
 
 void encode_permute(CommandEncoder& encoder, const char* op, const Buffer& x, const Axes& order,
                     const char* y_name, const Buffer& y, Accumulate accumulate) {
-  check_not_empty(op, "x", x);
   check_is(op, y_name, y, x.dtype(), permuted(x.shape(), order));
   check_no_overlap(op, y_name, y, "its source", x);
   encoder.encode({.kernel = mover("permute", y, accumulate),
@@ -201,7 +202,6 @@ void concat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t st
 void expand_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& y) {
   check_any("expand", "x", x);
   check_any("expand", "y", y);
-  check_not_empty("expand", "y", y);
   require(y.dtype() == x.dtype() && broadcast_shape("expand", x.shape(), y.shape()) == y.shape(),
           "expand: x is ", x, ", expected sizes of 1 or those of y ", y);
   check_no_overlap("expand", "y", y, "x", x);
@@ -215,7 +215,6 @@ void expand_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& y) {
 void repeat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t times,
                     const Buffer& y) {
   const std::int64_t a = check_repeat("repeat", "x", x, axis, times);
-  check_not_empty("repeat", "x", x);
   check_is("repeat", "y", y, x.dtype(), repeated("repeat", x.shape(), a, times));
   check_no_overlap("repeat", "y", y, "x", x);
   const View v(x.shape(), a);
@@ -229,7 +228,6 @@ void repeat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t ti
                      const Buffer& dx, Accumulate accumulate) {
   const std::int64_t a = check_repeat("repeat_backward", "dx", dx, axis, times);
   check_values("repeat_backward", "dx", dx);
-  check_not_empty("repeat_backward", "dx", dx);
   check_is("repeat_backward", "dy", dy, dx.dtype(), repeated("repeat_backward", dx.shape(), a, times));
   check_no_overlap("repeat_backward", "dx", dx, "dy", dy);
   const View v(dx.shape(), a);
@@ -257,7 +255,6 @@ Var permute(const Var& x, const Axes& axes) {
   Tape& tape = common_tape("permute", {x});
   const Axes order = checked_axes("permute", x.value(), axes);
   const Shape shape = permuted(x.shape(), order);
-  if (shape.numel() == 0) return tape.record_empty("permute", {x}, x.dtype(), shape);
   const Buffer y = tape.alloc(x.dtype(), shape);
   permute_forward(tape.encoder(), x.value(), order, y);
   return tape.record("permute", {x}, y, [order](Backward& b) {
@@ -283,7 +280,6 @@ Var slice(const Var& x, std::int64_t axis, std::int64_t start, std::int64_t stop
   require(0 <= start && start <= stop && stop <= x.shape()[a], "slice: [", start, ",", stop,
           ") is outside axis ", a, " of x ", x.value());
   const Shape shape = x.shape().with(a, stop - start);
-  if (shape.numel() == 0) return tape.record_empty("slice", {x}, x.dtype(), shape);
   const Buffer y = a == 0 ? x.value().slice(start, stop) : tape.alloc(x.dtype(), shape);
   if (a > 0) slice_forward(tape.encoder(), x.value(), a, start, y);
   return tape.record("slice", {x}, y, [a, start](Backward& b) {
@@ -307,15 +303,13 @@ Var concat(const std::vector<Var>& parts, std::int64_t axis) {
     size = checked_add("concat", size, part.shape()[a]);
   }
   const Shape shape = first.shape().with(a, size);
-  if (shape.numel() == 0) return tape.record_empty("concat", parts, first.dtype(), shape);
   const Buffer y = tape.alloc(first.dtype(), shape);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].value().numel() > 0) concat_forward(tape.encoder(), parts[i].value(), a, starts[i], y);
-  }
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    concat_forward(tape.encoder(), parts[i].value(), a, starts[i], y);
   return tape.record("concat", parts, y, [a, starts](Backward& b) {
     for (std::size_t i = 0; i < starts.size(); ++i) {
       const auto [dx, accumulate] = b.grad(i);
-      if (dx && dx.numel() > 0) concat_backward(b.encoder(), a, starts[i], b.dy(), dx, accumulate);
+      if (dx) concat_backward(b.encoder(), a, starts[i], b.dy(), dx, accumulate);
     }
   });
 }
@@ -342,7 +336,6 @@ Var repeat(const Var& x, std::int64_t axis, std::int64_t times) {
   Tape& tape = common_tape("repeat", {x});
   const std::int64_t a = check_repeat("repeat", "x", x.value(), axis, times);
   const Shape shape = repeated("repeat", x.shape(), a, times);
-  if (shape.numel() == 0) return tape.record_empty("repeat", {x}, x.dtype(), shape);
   const Buffer y = tape.alloc(x.dtype(), shape);
   repeat_forward(tape.encoder(), x.value(), a, times, y);
   return tape.record("repeat", {x}, y, [a, times](Backward& b) {

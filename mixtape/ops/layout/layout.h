@@ -14,7 +14,7 @@
 // Accuracy: forward is exact; the gradients of an entry repeated n times are summed in f32 in order and
 //   rounded once: half a unit + n 2^-24 of the sum of their magnitudes.
 // Errors: invalid_argument for an invalid axis, a range outside its axis, shapes, dtypes or devices that
-//   disagree, or an empty dimension.
+//   disagree.
 #pragma once
 
 #include <initializer_list>

@@ -8,7 +8,7 @@
 // Edges: an entry of -inf gives -inf; a row of -inf gives NaN, a NaN in a row makes the row NaN.
 // Accuracy: with e = (8 + |x - m| + cols/16) 2^-23: forward 1 unit + e; backward 1 unit + e (|dy| + p d),
 //   where p is the probability and d the sum of |dy| over the row.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty row.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

@@ -22,7 +22,7 @@
 //   dlogits 1 unit + (10 + 2 |logit - max| + E/16 + k) u * p * max |dweights|;
 //   y half a unit + k u sum |weights*x|, moe_dispatch's dx likewise; dx 1 unit;
 //   dweights (4 + D/32) u sum |x*dy|.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, k outside
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, k outside
 //   1 .. E, or 2^32 slots and more; index_out_of_range at wait for an expert of moe_plan outside 0 .. E-1
 //   (its slot then follows those of all experts) and for a place of `inverse` outside x (it counts as a row
 //   of 0).

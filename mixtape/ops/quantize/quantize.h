@@ -9,7 +9,7 @@
 // Accuracy: quantize is exact to the bit, scales and biases rounded once to their dtype; w is one f32 fma
 //   rounded once; gradients 0.51 units + (g/4 + 4) * 2^-24 * sum |dw*code|.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, bits, group size, an empty
-//   dimension; at wait, for the first weight (or wmax - wmin of its group) that is not finite, with row and
+//   row; at wait, for the first weight (or wmax - wmin of its group) that is not finite, with row and
 //   column, and for a group whose scale or bias overflows the 16-bit dtype.
 #pragma once
 

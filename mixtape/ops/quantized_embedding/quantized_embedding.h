@@ -11,7 +11,7 @@
 // Accuracy: y is one f32 fma rounded once; gradients of n occurrences 0.51 units
 //   + (g/4 + 4 + min(n, kSegmentBlock) + n/kSegmentBlock) * 2^-24 * sum |dy*code|.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, bits, group size, or an empty
-//   dimension; index_out_of_range at wait for an id outside the table: its row of y is 0, its gradient is
+//   row or table; index_out_of_range at wait for an id outside the table: its row of y is 0, its gradient is
 //   dropped.
 #pragma once
 

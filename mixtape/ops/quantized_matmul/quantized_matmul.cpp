@@ -83,10 +83,11 @@ void quantized_matmul_backward(CommandEncoder& encoder, const Buffer& x, const B
   const char* op = "quantized_matmul_backward";
   QuantizedMatmulParams p = check_weight(op, codes, scales, biases, format, offsets);
   check_rows(op, "x", x, "dy", dy, p);
-  const std::vector<Buffer> inputs = {x, codes, scales, biases, dy};
+  std::vector<Buffer> inputs = {x, codes, scales, biases, dy};
   for (const Buffer& input : inputs) check_device(op, "an input", input, encoder.device());
   Gradients of_x(op, encoder), of_scales(op, encoder);
   of_x.add("dx", dx, "x", x, inputs);
+  if (dx.buffer) inputs.push_back(dx.buffer);
   of_scales.add("dscales", dscales, "scales", scales, inputs);
   of_scales.add("dbiases", dbiases, "biases", biases, inputs);
   p.accumulate = of_x.accumulate();

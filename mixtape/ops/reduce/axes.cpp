@@ -37,7 +37,6 @@ Var expand(const Var& x, const Shape& shape) {
   if (shape == x.shape()) return x;
   require(x.shape().rank() > 0 && broadcast_shape("expand", x.shape(), shape) == shape, "expand: x is ",
           x.value(), ", expected sizes of 1 or those of ", shape);
-  if (shape.numel() == 0) return tape.record_empty("expand", {x}, x.dtype(), shape);
   const Buffer y = tape.alloc(x.dtype(), shape);
   expand_forward(tape.encoder(), x.value(), y);
   return tape.record("expand", {x}, y, [axes = repeated_axes(x.shape(), shape)](Backward& b) {

@@ -17,8 +17,12 @@ void encode(CommandEncoder& encoder, const char* kernel, Reduction op, const Buf
   const std::int64_t cols = view.cols();
   const ReduceParams params{view.rows(), cols, op == Reduction::mean ? static_cast<float>(cols) : 1.0f,
                             static_cast<std::uint32_t>(accumulate)};
-  encoder.encode(
-      {.kernel = str(kernel, wide.dtype()), .params = params_bytes(params), .reads = {from}, .writes = {to}});
+  encoder.encode({.kernel = str(kernel, wide.dtype()),
+                  .params = params_bytes(params),
+                  .reads = {from},
+                  .writes = {to},
+                  .is_empty = wide.numel() == 0,
+                  .adds = accumulate == Accumulate::yes});
 }
 
 const char* row_name(Reduction op) { return op == Reduction::sum ? "row_sum" : "row_mean"; }
@@ -28,7 +32,6 @@ Var row_reduce(Reduction op, const Var& x) {
   Tape& tape = common_tape(row_name(op), {x});
   check_values(row_name(op), "x", x.value());
   const Shape shape = row_shape(x.shape());
-  if (x.value().numel() == 0) return tape.record_empty(row_name(op), {x}, x.dtype(), shape);
   const Buffer y = tape.alloc(x.dtype(), shape);
   row_reduce_forward(tape.encoder(), op, x.value(), y);
   return tape.record(row_name(op), {x}, y, [op](Backward& b) {
@@ -40,7 +43,6 @@ Var row_reduce(Reduction op, const Var& x) {
 Var reduce(Reduction op, const Var& x) {
   Tape& tape = common_tape(whole_name(op), {x});
   check_values(whole_name(op), "x", x.value());
-  if (x.value().numel() == 0) return tape.record_empty(whole_name(op), {x}, DType::f32, {1});
   const Buffer y = tape.alloc(DType::f32, {1});
   reduce_forward(tape.encoder(), op, x.value(), y);
   return tape.record(whole_name(op), {x}, y, [op](Backward& b) {
@@ -58,7 +60,6 @@ void check_losses(const char* op, const char* argument, const Buffer& found) {
 
 void row_reduce_forward(CommandEncoder& encoder, Reduction op, const Buffer& x, const Buffer& y) {
   check_values(row_name(op), "x", x);
-  check_not_empty(row_name(op), "x", x);
   check_is(row_name(op), "y", y, x.dtype(), row_shape(x.shape()));
   encode(encoder, "row_sum_forward_", op, x, x.shape(), x, y, Accumulate::no);
 }
@@ -67,14 +68,12 @@ void row_reduce_backward(CommandEncoder& encoder, Reduction op, const Buffer& dy
                          Accumulate accumulate) {
   const std::string what = str(row_name(op), "_backward");
   check_values(what.c_str(), "dx", dx);
-  check_not_empty(what.c_str(), "dx", dx);
   check_is(what.c_str(), "dy", dy, dx.dtype(), row_shape(dx.shape()));
   encode(encoder, "row_sum_backward_", op, dx, dx.shape(), dy, dx, accumulate);
 }
 
 void reduce_forward(CommandEncoder& encoder, Reduction op, const Buffer& x, const Buffer& y) {
   check_values(whole_name(op), "x", x);
-  check_not_empty(whole_name(op), "x", x);
   check_is(whole_name(op), "y", y, DType::f32, {1});
   encode(encoder, "sum_forward_", op, x, {x.numel()}, x, y, Accumulate::no);
 }
@@ -83,7 +82,6 @@ void reduce_backward(CommandEncoder& encoder, Reduction op, const Buffer& dy, co
                      Accumulate accumulate) {
   const std::string what = str(whole_name(op), "_backward");
   check_values(what.c_str(), "dx", dx);
-  check_not_empty(what.c_str(), "dx", dx);
   check_is(what.c_str(), "dy", dy, DType::f32, {1});
   encode(encoder, "sum_backward_", op, dx, {dx.numel()}, dy, dx, accumulate);
 }
@@ -91,7 +89,6 @@ void reduce_backward(CommandEncoder& encoder, Reduction op, const Buffer& dy, co
 void masked_mean_forward(CommandEncoder& encoder, const Buffer& loss, const Buffer& weights,
                          const Buffer& mean, const Buffer& total) {
   check_losses("masked_mean", "loss", loss);
-  check_not_empty("masked_mean", "loss", loss);
   check_like("masked_mean", "weights", weights, "loss", loss);
   check_is("masked_mean", "mean", mean, DType::f32, {1});
   check_is("masked_mean", "total", total, DType::f32, {1});
@@ -99,13 +96,13 @@ void masked_mean_forward(CommandEncoder& encoder, const Buffer& loss, const Buff
   encoder.encode({.kernel = "masked_mean_forward_f32",
                   .params = params_bytes(ReduceParams{1, loss.numel(), 1.0f, 0}),
                   .reads = {loss, weights},
-                  .writes = {mean, total}});
+                  .writes = {mean, total},
+                  .is_empty = loss.numel() == 0});
 }
 
 void masked_mean_backward(CommandEncoder& encoder, const Buffer& weights, const Buffer& total,
                           const Buffer& dy, const Buffer& dloss, Accumulate accumulate) {
   check_losses("masked_mean_backward", "weights", weights);
-  check_not_empty("masked_mean_backward", "weights", weights);
   check_is("masked_mean_backward", "total", total, DType::f32, {1});
   check_is("masked_mean_backward", "dy", dy, DType::f32, {1});
   check_like("masked_mean_backward", "dloss", dloss, "weights", weights);
@@ -129,7 +126,6 @@ Var masked_mean(const Var& loss, const Var& weights) {
   if (weights.requires_grad()) {
     fail(ErrorCode::not_supported, "masked_mean: weights require a gradient, expected a constant");
   }
-  if (loss.value().numel() == 0) return tape.record_empty("masked_mean", {loss, weights}, DType::f32, {1});
   const Buffer y = tape.alloc(DType::f32, {1});
   const Buffer total = tape.alloc(DType::f32, {1});
   masked_mean_forward(tape.encoder(), loss.value(), weights.value(), y, total);

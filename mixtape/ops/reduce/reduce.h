@@ -14,7 +14,7 @@
 // Deterministic: `sum` and its kin cut blocks of kSumBlock elements, whatever the thread count.
 // Accuracy: 1 unit + (8 + n/16) 2^-24 of the sum of the terms' magnitudes, where n is cols, or for whole sums
 //   kSumBlock + count/kSumBlock if that is less. Gradients 1 unit (masked_mean 2). NaN goes through.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension;
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree;
 //   not_supported for weights that require a gradient.
 #pragma once
 

@@ -8,7 +8,7 @@
 // Accuracy (u = 2^-24): forward 1 unit + (4 + cols/32) u; backward 1 unit of the result
 //   + (8 + cols/16) u * rstd * (|dy*w| + |x| rstd * mean |dy*w*x| rstd) for dx,
 //   + (4 + rows/64 + max(rows/64, 32)) u * rstd * sum_r |dy*x| for dw.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, or an eps
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty row, or an eps
 //   that is not a positive number.
 #pragma once
 

@@ -11,7 +11,7 @@
 // Saved for backward: positions and inv_freq.
 // Deterministic.
 // Accuracy: half a unit of the result + 3 * 2^-24 * factor * (|x[a]| + |x[b]|).
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, d of 0 or
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, d of 0 or
 //   above head_dim, or a factor that is not finite.
 #pragma once
 

@@ -74,7 +74,7 @@ Var argmax(const Var& x, std::int64_t axis, bool keepdims) {
   const auto [rows, shape] = reduction_rows("argmax", x.detach(), axis, keepdims);
   require(rows.shape().cols() > 0, "argmax: x is ", x.value(), ", expected no axis of 0 to choose from");
   const Buffer indices = tape.alloc(DType::u32, shape);
-  if (indices.numel() > 0) argmax_forward(tape.encoder(), rows.value(), indices.reshape({indices.numel()}));
+  argmax_forward(tape.encoder(), rows.value(), indices.reshape({indices.numel()}));
   return tape.constant(indices);
 }
 
@@ -82,7 +82,7 @@ Var sample(const Var& logits, const SamplingOptions& options) {
   Tape& tape = common_tape("sample", {logits});
   check_values("sample", "logits", logits.value());
   const Buffer indices = tape.alloc(DType::u32, index_shape(logits.shape()));
-  if (indices.numel() > 0) sample_forward(tape.encoder(), logits.value(), options, indices);
+  sample_forward(tape.encoder(), logits.value(), options, indices);
   return tape.constant(indices);
 }
 

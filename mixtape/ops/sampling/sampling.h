@@ -12,7 +12,7 @@
 // Deterministic: weights are integers, so that every device gives the same indices.
 // Accuracy: argmax exact. A weight errs by 1.1e-7 + |x - max|/temperature * 2^-23 relative, and by 2^-40 of
 //   the largest; less probable entries are never drawn.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, too many
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty row, too many
 //   columns, or options out of range.
 #pragma once
 

@@ -5,7 +5,7 @@
 // Deterministic. A row of -inf gives NaN, a NaN in a row makes the row NaN.
 // Accuracy: forward 4 + |x - max| units of f32, half a unit more in 16 bits, and 2^-126;
 //   backward, of the y that was saved, 2 units + (8 + cols/16) * 2^-24 * max|dy| * y.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty dimension.
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty row.
 #pragma once
 
 #include "mixtape/autograd/tape.h"

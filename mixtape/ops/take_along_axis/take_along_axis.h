@@ -7,7 +7,7 @@
 // Deterministic.
 // Accuracy: forward is exact; the gradient 0.5 units + k 2^-24 of the sum of the terms' magnitudes.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, k > cols, or an empty
-//   dimension; index_out_of_range at wait, naming the lowest position in index and the value, for an index
+//   row; index_out_of_range at wait, naming the lowest position in index and the value, for an index
 //   outside [0, cols): its y is 0, its gradient is dropped.
 #pragma once
 

@@ -7,7 +7,7 @@
 // Saved for backward: indices, which carry no gradient.
 // Deterministic.
 // Accuracy: exact, values are copies; dx is exact, rounded once with Accumulate::yes.
-// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty dimension, or a k
+// Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or a k
 //   outside 1 .. cols; index_out_of_range at wait for an index of the backward outside the row.
 #pragma once
 
