@@ -243,16 +243,15 @@ void norms(Bench& b) {
 void quantized(Bench& b) {
   const Shape s{4096, 4096};
   const AffineParams format{4, 64};
-  b.measure(
-      "dequantize_4bit", DType::bf16, "4096x4096", 4096.0 * 4096.0 * (0.5 + 4.0 / 64 + 2.0), [&]() -> Work {
-        const Buffer w = b.random(DType::bf16, s), codes = b.output(DType::u32, packed_shape(s, format));
-        const Buffer scales = b.output(DType::bf16, scales_shape(s, format));
-        const Buffer biases = b.output(DType::bf16, scales_shape(s, format)), y = b.output(DType::bf16, s);
-        CommandEncoder encoder(b.device());
-        quantize_affine_forward(encoder, w, codes, scales, biases, format);
-        encoder.commit_and_wait();
-        return [=](CommandEncoder& e) { dequantize_affine_forward(e, codes, scales, biases, y, format); };
-      });
+  b.measure("dequantize_4bit", DType::bf16, "4096x4096", 4096.0 * 4096.0 * (0.5 + 4.0 / 64 + 2.0),
+            [&]() -> Work {
+              const Buffer w = b.random(DType::bf16, s), y = b.output(DType::bf16, s);
+              const QuantizedWeight q = alloc_quantized(b.device(), s, format, DType::bf16);
+              CommandEncoder encoder(b.device());
+              quantize_affine_forward(encoder, w, q);
+              encoder.commit_and_wait();
+              return [=](CommandEncoder& e) { dequantize_affine_forward(e, q, y); };
+            });
 }
 
 void adam(Bench& b) {

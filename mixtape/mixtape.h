@@ -66,6 +66,7 @@
 #include "mixtape/ops/moe_route/moe_route.h"
 #include "mixtape/ops/quantize/affine.h"
 #include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/ops/quantized_embedding/quantized_embedding.h"
 #include "mixtape/ops/quantized_matmul/quantized_matmul.h"
 #include "mixtape/ops/reduce/axes.h"

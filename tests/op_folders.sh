@@ -32,7 +32,7 @@ for folder in */; do
   done
   checked=$(cat /dev/null "$op"/*_check.cpp 2>/dev/null | sed -n 's/^MIXTAPE_OP_CHECKS(\([a-z0-9_]*\),.*/\1/p' || true)
   [ -n "$checked" ] || { echo "mixtape/ops/$op registers no checks"; failed=1; }
-  for function in $(sed -nE 's/^[A-Z][A-Za-z]+ ([a-z0-9_]+)\(.*\bVar>?&.*/\1/p' "$op"/*.h | sort -u); do
+  for function in $(sed -nE 's/^[A-Z][A-Za-z]+ ([a-z0-9_]+)\(.*\b(Quantized)?Var>?&.*/\1/p' "$op"/*.h | sort -u); do
     grep -qx "$function" <<<"$checked" || { echo "mixtape/ops/$op registers no checks of $function"; failed=1; }
   done
 done

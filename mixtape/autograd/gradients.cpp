@@ -13,6 +13,7 @@ void Gradients::add(const char* name, const Backward::Target& target, const char
   const bool adds = target.accumulate == Accumulate::yes;
   check_like(op_.c_str(), name, target.buffer, like_name, like);
   check_device(op_.c_str(), name, target.buffer, device_);
+  check_device(op_.c_str(), like_name, like, device_);
   for (const Buffer& input : apart) check_no_overlap(op_.c_str(), name, target.buffer, "an input", input);
   for (std::size_t i = 0; i < writes_.size(); ++i) {
     const bool is_one_variable = adds && writes_[i].bytes() == target.buffer.bytes();

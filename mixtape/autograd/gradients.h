@@ -23,7 +23,7 @@ class Gradients {
  public:
   Gradients(std::string op, const CommandEncoder& encoder) : op_(std::move(op)), device_(encoder.device()) {}
 
-  // The next gradient, like the input `like`, on the encoder's device, sharing no memory with any of `apart`.
+  // The next gradient, like the input `like`, both on the encoder's device, sharing no memory with any of `apart`.
   // It may be the buffer of one that was added before only if it is added to: inputs that are one variable,
   // whose kernels write in this order. Throws invalid_argument naming it.
   void add(const char* name, const Backward::Target& target, const char* like_name, const Buffer& like,

@@ -158,7 +158,7 @@ Method spoiling() {
 }
 Method coarse_fit() {
   return {.name = "coarse", .fit = [](const FitInput& in) {
-            QuantizedMatrix q =
+            QuantizedWeight q =
                 quantize_matrix(in.module.source, in.w, *in.module.stored, Rounding::gpu, DType::f32);
             CommandEncoder encoder(Device::cpu());
             encoder.fill(q.scales, 0.0f);

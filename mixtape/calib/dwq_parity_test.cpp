@@ -134,7 +134,7 @@ class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::s
 TEST_P(DwqParity, CodesScalesAndBiasesAreEqual) {
   std::size_t parts = 0;
   for (const auto& [module, q] : student_.quantized) {
-    const QuantizedMatrix& matrix = q;
+    const QuantizedWeight& matrix = q;
     for_each_part(module, experts_, [&](const std::string& path, std::int64_t e, std::int64_t n) {
       ++parts;
       for (const auto& [suffix, buffer] :

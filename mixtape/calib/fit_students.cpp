@@ -30,11 +30,11 @@ class Fitting {
   void fit(const PlannedModule& module, const InputStatistics* inputs) {
     hooks_.throw_if_stopped("fitting");
     const Buffer w = teacher_.source().load(module.source, DType::f32, teacher_.tape().device());
-    const QuantizedMatrix* previous = nullptr;
+    const QuantizedWeight* previous = nullptr;
     for (std::size_t i = 0; i < methods_.size(); ++i) {
       const auto start = std::chrono::steady_clock::now();
       FittedStudent& s = students_[i];
-      const QuantizedMatrix fitted = methods_[i].fit({module, w, inputs, previous, storage_, s.notes});
+      const QuantizedWeight fitted = methods_[i].fit({module, w, inputs, previous, storage_, s.notes});
       previous = &s.student.parameters.quantized.emplace(module.path, fitted).first->second;
       s.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }

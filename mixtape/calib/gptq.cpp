@@ -33,17 +33,18 @@ double mean(const Buffer& b) {
   return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
 }
 
-// One matrix [N, K], or an expert's: chooses `codes` anew. Returns whether it could.
+// One matrix [N, K], or an expert's: chooses the codes of q anew. Returns whether it could.
 struct Problem {
-  Buffer w, mean_squares, second_moments, scales, biases, codes;
+  Buffer w, mean_squares, second_moments;
+  QuantizedWeight q;
   std::int64_t tokens = 0;
 
-  bool solve(AffineParams format, double damping) const {
+  bool solve(double damping) const {
     const double mean_diagonal = mean(mean_squares) * static_cast<double>(tokens);
     const Buffer l = std::isfinite(mean_diagonal) ? factor(second_moments, mean_diagonal, damping) : Buffer();
     if (!l) return false;
     CommandEncoder encoder(w.device());
-    gptq_forward(encoder, w, l, scales, biases, codes, format);
+    gptq_forward(encoder, w, l, q);
     encoder.commit_and_wait();
     return true;
   }
@@ -54,30 +55,29 @@ Buffer part(const Buffer& stacked, std::int64_t e) {
   return stacked.slice(e, e + 1).reshape(Shape(std::vector(s.dims().begin() + 1, s.dims().end())));
 }
 
-QuantizedMatrix improve_codes(const GptqOptions& o, const FitInput& in) {
+QuantizedWeight part(const QuantizedWeight& q, std::int64_t e) {
+  return {part(q.codes, e), part(q.scales, e), part(q.biases, e), q.format};
+}
+
+QuantizedWeight improve_codes(const GptqOptions& o, const FitInput& in) {
   require(in.previous != nullptr, "gptq: no scales for '", in.module.path,
           "', expected a method that fits first");
-  QuantizedMatrix q = *in.previous;
+  QuantizedWeight q = *in.previous;
   if (!in.inputs || in.module.kind == TensorKind::embedding) return q;
   q.codes = copy_of(q.codes);
   const InputStatistics& x = *in.inputs;
   if (x.second_moments.shape().rank() == 2) {
-    if (!Problem{in.w, x.mean_squares, x.second_moments, q.scales, q.biases, q.codes, x.tokens[0]}.solve(
-            q.format, o.damping))
+    if (!Problem{in.w, x.mean_squares, x.second_moments, q, x.tokens[0]}.solve(o.damping))
       in.notes.push_back(str(in.module.path, ": its inputs' second moments have no factor, codes kept"));
     return q;
   }
   std::string kept;
   for (std::int64_t e = 0; e < in.w.shape()[0]; ++e) {
     const std::int64_t tokens = x.tokens[static_cast<std::size_t>(e)];
-    const bool solved = tokens >= o.least_tokens && Problem{part(in.w, e),
-                                                            part(x.mean_squares, e),
-                                                            part(x.second_moments, e),
-                                                            part(q.scales, e),
-                                                            part(q.biases, e),
-                                                            part(q.codes, e),
-                                                            tokens}
-                                                        .solve(q.format, o.damping);
+    const bool solved =
+        tokens >= o.least_tokens &&
+        Problem{part(in.w, e), part(x.mean_squares, e), part(x.second_moments, e), part(q, e), tokens}.solve(
+            o.damping);
     if (!solved) kept += str(kept.empty() ? "" : ", ", e, " (", tokens, ")");
   }
   if (!kept.empty())

@@ -19,9 +19,9 @@ constexpr std::int64_t kVocabulary = 263;
 class GptqTest : public ::testing::Test {
  protected:
   // tr((W - Q) M (W - Q)^T) in f64 of each expert, or of the matrix; M its inputs' second moments.
-  std::vector<double> errors(const Buffer& w, const QuantizedMatrix& q, const Buffer& moments) {
+  std::vector<double> errors(const Buffer& w, const QuantizedWeight& q, const Buffer& moments) {
     const Buffer decoded = tape_.device().alloc(DType::f32, w.shape());
-    dequantize_affine_forward(tape_.encoder(), q.codes, q.scales, q.biases, decoded, q.format);
+    dequantize_affine_forward(tape_.encoder(), q, decoded);
     tape_.encoder().commit_and_wait();
     const std::vector<float> a = w.to_vector<float>(), b = decoded.to_vector<float>(),
                              m = moments.to_vector<float>();
@@ -63,8 +63,8 @@ TEST_F(GptqTest, OutputsComeNearerFitByFit) {
             std::vector<std::vector<double>> e;
             for (const FittedStudent& f : fitted)
               e.push_back(errors(w, f.student.parameters.quantized.at(path), inputs.second_moments));
-            const QuantizedMatrix& before = fitted[1].student.parameters.quantized.at(path);
-            const QuantizedMatrix& after = fitted[2].student.parameters.quantized.at(path);
+            const QuantizedWeight& before = fitted[1].student.parameters.quantized.at(path);
+            const QuantizedWeight& after = fitted[2].student.parameters.quantized.at(path);
             EXPECT_EQ(before.scales.to_vector<float>(), after.scales.to_vector<float>());
             for (std::size_t x = 0; x < inputs.tokens.size(); ++x) {
               if (module.kind == TensorKind::embedding || inputs.tokens[x] < 150) {
@@ -99,8 +99,8 @@ TEST_F(GptqTest, NoFactor) {
     const InputStatistics dead{{100}, zeros(Device::cpu(), {32}), zeros(Device::cpu(), {32, 32})};
     std::vector<std::string> notes;
     const InputStatistics& x = bad == 0.0f ? dead : inputs;
-    const QuantizedMatrix before = plain_rounding().fit({module, w, nullptr, nullptr, DType::bf16, notes});
-    const QuantizedMatrix after = gptq().fit({module, w, &x, &before, DType::bf16, notes});
+    const QuantizedWeight before = plain_rounding().fit({module, w, nullptr, nullptr, DType::bf16, notes});
+    const QuantizedWeight after = gptq().fit({module, w, &x, &before, DType::bf16, notes});
     EXPECT_EQ(before.codes.to_vector<std::uint32_t>(), after.codes.to_vector<std::uint32_t>());
     EXPECT_EQ(notes, std::vector<std::string>{"m: its inputs' second moments have no factor, codes kept"});
   }

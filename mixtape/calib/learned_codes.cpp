@@ -14,14 +14,14 @@ namespace {
 constexpr double kHalfCell = 0.499;
 
 // The codes themselves, f32 [..., N, K].
-Var codes_as_numbers(Tape& tape, const QuantizedMatrix& q) {
+Var codes_as_numbers(Tape& tape, const QuantizedWeight& q) {
   const Device& device = tape.device();
   const Var one = tape.constant(ones(device, q.scales.shape())),
             zero = tape.constant(zeros(device, q.scales.shape()));
-  return dequantize_affine(tape.constant(q.codes), one, zero, q.format, DType::f32);
+  return dequantize_affine({q.codes, one, zero, q.format}, DType::f32);
 }
 
-Buffer latent_of(Tape& tape, const Buffer& w, const QuantizedMatrix& q) {
+Buffer latent_of(Tape& tape, const Buffer& w, const QuantizedWeight& q) {
   const NoGrad guard(tape);
   const std::int64_t group = q.format.group_size, groups = w.numel() / group;
   const auto by_group = [&](const Buffer& b, std::int64_t cols) {
@@ -48,7 +48,7 @@ void add_latent_codes(Student& student, const Teacher& teacher, const Quantizati
 void pack_latent_codes(Student& student, const Device& device) {
   CommandEncoder encoder(device);
   for (const auto& [path, latent] : student.parameters.latent) {
-    QuantizedMatrix& q = student.parameters.quantized.at(path);
+    QuantizedWeight& q = student.parameters.quantized.at(path);
     const Buffer codes = device.alloc_uninitialized(DType::u32, q.codes.shape());
     pack_codes_forward(encoder, latent, codes, q.format);
     q.codes = codes;

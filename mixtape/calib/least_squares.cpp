@@ -14,20 +14,17 @@ Buffer as_f32(CommandEncoder& encoder, const Buffer& b) {
   return wide;
 }
 
-QuantizedMatrix fit(const FitInput& in, bool weighted) {
-  const AffineParams format = *in.module.stored;
+QuantizedWeight fit(const FitInput& in, bool weighted) {
   const Device& device = in.w.device();
-  const Shape groups = scales_shape(in.w.shape(), format);
-  const Buffer codes = device.alloc_uninitialized(DType::u32, packed_shape(in.w.shape(), format));
-  const Buffer scales = device.alloc_uninitialized(in.storage, groups);
-  const Buffer biases = device.alloc_uninitialized(in.storage, groups);
+  QuantizedWeight q = alloc_quantized(device, in.w.shape(), *in.module.stored, in.storage);
   const Buffer importance = weighted && in.inputs ? in.inputs->mean_squares : Buffer();
   try {
     CommandEncoder encoder(device);
-    fit_affine_forward(encoder, in.w, importance, codes, scales, biases, format);
-    const QuantizedMatrix fitted{codes, as_f32(encoder, scales), as_f32(encoder, biases), format};
+    fit_affine_forward(encoder, in.w, importance, q);
+    q.scales = as_f32(encoder, q.scales);
+    q.biases = as_f32(encoder, q.biases);
     encoder.commit_and_wait();
-    return fitted;
+    return q;
   } catch (const Error& error) {
     fail(error.code(), "'", in.module.source, "': ", error.what());
   }

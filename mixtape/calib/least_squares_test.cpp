@@ -19,13 +19,13 @@ TEST(LeastSquares, ChannelsThatMatterComeOutNearer) {
   const InputStatistics inputs{{100}, Buffer::from(device, {64}, squares), Buffer()};
   std::vector<std::string> notes;
   const auto error = [&](const Method& method, const InputStatistics* statistics, std::size_t channel) {
-    const QuantizedMatrix q = method.fit({module, w, statistics, nullptr, DType::bf16, notes});
+    const QuantizedWeight q = method.fit({module, w, statistics, nullptr, DType::bf16, notes});
     for (const Buffer& b : {q.scales, q.biases}) {
       for (const float v : b.to_vector<float>()) EXPECT_EQ(v, static_cast<float>(bf16(v)));
     }
     CommandEncoder encoder(device);
     const Buffer decoded = device.alloc(DType::f32, w.shape());
-    dequantize_affine_forward(encoder, q.codes, q.scales, q.biases, decoded, q.format);
+    dequantize_affine_forward(encoder, q, decoded);
     encoder.commit_and_wait();
     const std::vector<float> a = w.to_vector<float>(), b = decoded.to_vector<float>();
     double sum = 0.0;

@@ -19,7 +19,7 @@ struct FitInput {
   const PlannedModule& module;
   const Buffer& w;                  // f32 [..., N, K]
   const InputStatistics* inputs;    // null where there is no data, or the module multiplies nothing
-  const QuantizedMatrix* previous;  // by the method before; null for the first
+  const QuantizedWeight* previous;  // by the method before; null for the first
   DType storage;                    // of scales and biases in a file
   std::vector<std::string>& notes;  // what the user should hear of this module: "layer, expert 3: ..."
 };
@@ -38,7 +38,7 @@ struct Method {
   // Of a method that fits: the module's weight in the format that the plan says; scales and biases come in f32,
   // with values that `storage` holds. Throws, naming the module's tensor, row and column, for a weight that is not
   // finite.
-  std::function<QuantizedMatrix(const FitInput& input)> fit = {};
+  std::function<QuantizedWeight(const FitInput& input)> fit = {};
   Statistics statistics = Statistics::none;  // that the fit makes use of
   // Of a method that improves: changes the student in place.
   std::function<TrainReport(const MethodInput& input, Student& student)> improve = {};

@@ -17,7 +17,7 @@ double mean_magnitude(const Buffer& b) {
 }
 
 // The part of a weight whose magnitude the part called `suffix` is measured in.
-Buffer unit_part(const QuantizedMatrix& weight, const std::string& suffix) {
+Buffer unit_part(const QuantizedWeight& weight, const std::string& suffix) {
   const std::vector<WeightPart> parts =
       affine_codec().parts(affine_codec().shape(weight), weight.format, DType::f32);
   const auto at = [&](const std::string& wanted) {

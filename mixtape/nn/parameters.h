@@ -14,7 +14,7 @@ namespace mixtape {
 // Copies share their buffers.
 struct Parameters {
   std::map<std::string, Buffer> dense;               // by tensor name
-  std::map<std::string, QuantizedMatrix> quantized;  // by module path
+  std::map<std::string, QuantizedWeight> quantized;  // by module path
   // Codes that learn, f32 [..., N, K] in units of a code: used instead of those of the quantized matrix of that path.
   std::map<std::string, Buffer> latent = {};
 

@@ -39,7 +39,9 @@ Matrix TapeWeights::matrix(const std::string& path) {
 Matrix TapeWeights::load(const std::string& path) {
   Matrix m;
   if (!is_streamed() && parameters_->quantized.contains(path)) {
-    m = quantized(path, parameters_->quantized.at(path));
+    m.quantized = quantized(path, parameters_->quantized.at(path));
+    if (const auto latent = parameters_->latent.find(path); latent != parameters_->latent.end())
+      m.latent = leaf(path + kLatentSuffix, latent->second, mode_ != Trainable::nothing);
   } else {
     m.dense = vector(path + ".weight");
   }
@@ -51,7 +53,7 @@ Matrix TapeWeights::load(const std::string& path) {
   return m;
 }
 
-Matrix TapeWeights::quantized(const std::string& path, const QuantizedMatrix& weight) {
+QuantizedVar TapeWeights::quantized(const std::string& path, const QuantizedWeight& weight) {
   const std::vector<Buffer> buffers = affine_codec().buffers(weight);
   const std::vector<WeightPart> parts =
       affine_codec().parts(affine_codec().shape(weight), weight.format, weight.scales.dtype());
@@ -61,11 +63,7 @@ Matrix TapeWeights::quantized(const std::string& path, const QuantizedMatrix& we
         mode_ == Trainable::everything || (mode_ == Trainable::quantization && parts[i].trains);
     behind_codes.push_back(leaf(path + parts[i].suffix, buffers[i], trains));
   }
-  const GroupScales groups = affine_codec().group_scales(behind_codes);
-  Matrix m{Var(), weight.codes, Var(), groups.scales, groups.biases, weight.format, {}};
-  if (const auto latent = parameters_->latent.find(path); latent != parameters_->latent.end())
-    m.latent = leaf(path + kLatentSuffix, latent->second, mode_ != Trainable::nothing);
-  return m;
+  return affine_codec().on_tape(weight, behind_codes);
 }
 
 Var TapeWeights::vector(const std::string& name) {
@@ -85,7 +83,7 @@ Var as(const Var& v, DType dtype) { return v.dtype() == dtype ? v : cast(v, dtyp
 
 // The matrix of codes that learn, decoded.
 Var decoded(const Matrix& w, DType dtype) {
-  return latent_codes(w.latent, w.scales, w.biases, w.format, dtype);
+  return latent_codes(w.latent, w.quantized.scales, w.quantized.biases, w.quantized.format, dtype);
 }
 
 }  // namespace
@@ -93,7 +91,7 @@ Var decoded(const Matrix& w, DType dtype) {
 Var linear(const Var& x, const Matrix& w, DType out) {
   if (w.observe) w.observe(x, Buffer());
   if (w.latent.value()) return matmul(x, decoded(w, x.dtype()), false, true, out);
-  if (w.is_quantized()) return quantized_matmul(x, w.codes, w.scales, w.biases, w.format, out);
+  if (w.is_quantized()) return quantized_matmul(x, w.quantized, out);
   return matmul(x, as(w.dense, x.dtype()), false, true, out);
 }
 
@@ -102,17 +100,14 @@ Var linear(const Var& x, const Matrix& w) { return linear(x, w, x.dtype()); }
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets) {
   if (w.observe) w.observe(x, offsets);
   if (w.latent.value()) return grouped_matmul(x, decoded(w, x.dtype()), offsets);
-  if (w.is_quantized()) return grouped_quantized_matmul(x, w.codes, w.scales, w.biases, offsets, w.format);
+  if (w.is_quantized()) return grouped_quantized_matmul(x, w.quantized, offsets);
   return grouped_matmul(x, as(w.dense, x.dtype()), offsets);
 }
 
 Var add_bias(const Var& x, const Var& bias) { return bias.value() ? x + as(bias, x.dtype()) : x; }
 
 Var lookup(const Matrix& table, const Buffer& ids, DType dtype) {
-  if (table.is_quantized()) {
-    const Var codes = table.scales.tape().constant(table.codes);
-    return quantized_embedding(codes, table.scales, table.biases, ids, table.format, dtype);
-  }
+  if (table.is_quantized()) return quantized_embedding(table.quantized, ids, dtype);
   return as(embedding(table.dense, ids), dtype);
 }
 

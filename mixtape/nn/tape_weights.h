@@ -30,16 +30,14 @@ struct NamedVar {
 // expert with offsets u32 [E+1], else null.
 using InputObserver = std::function<void(const std::string& path, const Var& x, const Buffer& offsets)>;
 
-// A matrix [N, K] (or stacked experts [E, N, K]): dense, or codes with scales and biases.
+// A matrix [N, K] (or stacked experts [E, N, K]): one of the two.
 struct Matrix {
   Var dense;
-  Buffer codes;
+  QuantizedVar quantized;
   Var latent;  // codes that learn, instead of those; else null
-  Var scales, biases;
-  AffineParams format;
   std::function<void(const Var& x, const Buffer& offsets)> observe = {};  // null: nobody wants to know
 
-  bool is_quantized() const { return static_cast<bool>(codes); }
+  bool is_quantized() const { return static_cast<bool>(quantized.codes); }
 };
 
 class TapeWeights {
@@ -65,7 +63,7 @@ class TapeWeights {
 
  private:
   Matrix load(const std::string& path);
-  Matrix quantized(const std::string& path, const QuantizedMatrix& weight);
+  QuantizedVar quantized(const std::string& path, const QuantizedWeight& weight);
   Var leaf(const std::string& name, const Buffer& value, bool trains);
   Tape& tape_;
   const Parameters* parameters_ = nullptr;

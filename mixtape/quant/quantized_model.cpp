@@ -67,7 +67,7 @@ json written_config(const ModelSource& source, const QuantizationPlan& plan, DTy
 
 void write_module(SafetensorsDirectoryWriter& writer, const PlannedModule& m, const TensorProvider& tensors,
                   DType dtype) {
-  const QuantizedMatrix q = tensors.quantized(m);
+  const QuantizedWeight q = tensors.quantized(m);
   require(q.format == *m.stored, m.path, ": got ", q.format.bits, " bits in groups of ", q.format.group_size,
           ", the plan says ", m.stored->bits, " in groups of ", m.stored->group_size);
   const std::vector<WeightPart> parts = affine_codec().parts(m.shape, *m.stored, dtype);
@@ -120,17 +120,14 @@ Buffer stored_as(DType dtype, const std::string& name, const Buffer& b) {
   return narrowed<float>(name, b);
 }
 
-QuantizedMatrix quantize_matrix(const std::string& name, const Buffer& w, AffineParams params,
+QuantizedWeight quantize_matrix(const std::string& name, const Buffer& w, AffineParams params,
                                 Rounding rounding, DType scale_dtype) {
   params.check(name);
   params.check_cols(name, w.shape().cols());
-  const Device& device = w.device();
-  const QuantizedMatrix q{device.alloc_uninitialized(DType::u32, packed_shape(w.shape(), params)),
-                          device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), params)),
-                          device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), params)), params};
-  CommandEncoder encoder(device);
+  const QuantizedWeight q = alloc_quantized(w.device(), w.shape(), params, scale_dtype);
+  CommandEncoder encoder(w.device());
   try {
-    quantize_affine_forward(encoder, w, q.codes, q.scales, q.biases, params, rounding);
+    quantize_affine_forward(encoder, w, q, rounding);
     encoder.commit_and_wait();
   } catch (const Error& error) {
     fail(error.code(), name, ": ", error.what());
@@ -219,7 +216,7 @@ AffineParams QuantizedReader::format(const std::string& path, const Shape& shape
   return found;
 }
 
-QuantizedMatrix QuantizedReader::load(const std::string& path, const Shape& shape, DType scale_dtype,
+QuantizedWeight QuantizedReader::load(const std::string& path, const Shape& shape, DType scale_dtype,
                                       const Device& device) const {
   const AffineParams params = format(path, shape);
   return {source_.load(path + ".weight", DType::u32, device),

@@ -9,26 +9,20 @@
 #include "mixtape/core/run_hooks.h"
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/model_source.h"
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/quant/quantization_config.h"
 #include "mixtape/quant/quantization_plan.h"
 #include "mixtape/runtime/buffer.h"
 
 namespace mixtape {
 
-// codes u32 [..., N, K*bits/32]; scales and biases [..., N, K/group_size], of one value dtype.
-struct QuantizedMatrix {
-  Buffer codes, scales, biases;
-  AffineParams format;
-};
-
 // Plain rounding of `w` [..., N, K]. Errors begin with `name` and name row and column.
-QuantizedMatrix quantize_matrix(const std::string& name, const Buffer& w, AffineParams params,
+QuantizedWeight quantize_matrix(const std::string& name, const Buffer& w, AffineParams params,
                                 Rounding rounding, DType scale_dtype);
 
 // Where the tensors of a written directory come from, asked for one by one in the order of writing.
 struct TensorProvider {
-  std::function<QuantizedMatrix(const PlannedModule&)> quantized;
+  std::function<QuantizedWeight(const PlannedModule&)> quantized;
   std::function<Buffer(const std::string& tensor)> dense;  // by its name there; null: loaded from the source
 };
 
@@ -62,7 +56,7 @@ class QuantizedReader {
   // `shape` is the weight's, [..., N, K]. Throws format naming the tensor, found and wanted, if the stored
   // shapes or the config's bits and group size disagree with it.
   AffineParams format(const std::string& path, const Shape& shape) const;
-  QuantizedMatrix load(const std::string& path, const Shape& shape, DType scale_dtype,
+  QuantizedWeight load(const std::string& path, const Shape& shape, DType scale_dtype,
                        const Device& device) const;
 
  private:

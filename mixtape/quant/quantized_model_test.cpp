@@ -40,8 +40,8 @@ void expect_written(const ModelSource& source, const ModelSource& written, const
       expect_same(written.load(m.path + ".weight", dtype, device), source.load(m.source, dtype, device));
       continue;
     }
-    const QuantizedMatrix wanted = quantize_matrix(m.path, w, *m.stored, Rounding::gpu, dtype);
-    const QuantizedMatrix found = reader.load(m.path, m.shape, dtype, device);
+    const QuantizedWeight wanted = quantize_matrix(m.path, w, *m.stored, Rounding::gpu, dtype);
+    const QuantizedWeight found = reader.load(m.path, m.shape, dtype, device);
     EXPECT_EQ(found.format, *m.stored);
     expect_same(found.codes, wanted.codes);
     expect_same(found.scales, wanted.scales);
@@ -115,7 +115,7 @@ TEST(QuantizedModel, TensorsCanComeFromTheCaller) {
   const TensorProvider tensors{
       [&](const PlannedModule& m) {
         asked.push_back(m.path);
-        QuantizedMatrix q{device.alloc(DType::u32, {m.shape[0], m.stored->packed_cols(m.shape[1])}),
+        QuantizedWeight q{device.alloc(DType::u32, {m.shape[0], m.stored->packed_cols(m.shape[1])}),
                           device.alloc(DType::f32, {m.shape[0], m.stored->groups(m.shape[1])}), Buffer(),
                           *m.stored};
         q.biases = q.scales;
@@ -154,7 +154,7 @@ TEST(QuantizedModel, NothingIsLeftAfterAnError) {
                              DType::f32),
                        ErrorCode::invalid_argument, "model.embed_tokens: got 5 bits in groups of 32");
   const auto huge = [&](const PlannedModule& m) {
-    QuantizedMatrix q = round(m, *m.stored);
+    QuantizedWeight q = round(m, *m.stored);
     CommandEncoder(device).fill(q.scales, 1e6f);
     return q;
   };

@@ -16,18 +16,18 @@ class AffineCodec final : public WeightCodec {
             {".scales", value, groups, trains, ".scales"},
             {".biases", value, groups, trains, ".scales"}};
   }
-  std::vector<Buffer> buffers(const QuantizedMatrix& weight) const override {
+  std::vector<Buffer> buffers(const QuantizedWeight& weight) const override {
     return {weight.codes, weight.scales, weight.biases};
   }
-  QuantizedMatrix weight(const std::vector<Buffer>& buffers, AffineParams format) const override {
+  QuantizedWeight weight(const std::vector<Buffer>& buffers, AffineParams format) const override {
     return {buffers.at(0), buffers.at(1), buffers.at(2), format};
   }
-  Shape shape(const QuantizedMatrix& weight) const override {
+  Shape shape(const QuantizedWeight& weight) const override {
     const Shape& groups = weight.scales.shape();
     return groups.with(groups.rank() - 1, groups.cols() * weight.format.group_size);
   }
-  GroupScales group_scales(const std::vector<Var>& parts) const override {
-    return {parts.at(0), parts.at(1)};
+  QuantizedVar on_tape(const QuantizedWeight& weight, const std::vector<Var>& parts) const override {
+    return {weight.codes, parts.at(0), parts.at(1), weight.format};
   }
 };
 

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "mixtape/autograd/tape.h"
-#include "mixtape/ops/quantize/affine.h"
 #include "mixtape/quant/quantized_model.h"
 
 namespace mixtape {
@@ -20,11 +18,6 @@ struct WeightPart {
   std::string unit_suffix;  // the part whose mean magnitude a relative step is measured in
 };
 
-// Scales and biases per group, [..., N, K/group_size]: w = code * scale + bias.
-struct GroupScales {
-  Var scales, biases;
-};
-
 class WeightCodec {
  public:
   virtual ~WeightCodec() = default;
@@ -32,13 +25,14 @@ class WeightCodec {
   // code nor packed is in `value`.
   virtual std::vector<WeightPart> parts(const Shape& shape, AffineParams format, DType value) const = 0;
   // The buffers of a weight, as parts() lists them.
-  virtual std::vector<Buffer> buffers(const QuantizedMatrix& weight) const = 0;
+  virtual std::vector<Buffer> buffers(const QuantizedWeight& weight) const = 0;
   // The inverse.
-  virtual QuantizedMatrix weight(const std::vector<Buffer>& buffers, AffineParams format) const = 0;
+  virtual QuantizedWeight weight(const std::vector<Buffer>& buffers, AffineParams format) const = 0;
   // Of the weight itself, [..., N, K].
-  virtual Shape shape(const QuantizedMatrix& weight) const = 0;
-  // From the parts behind the codes, on their tape.
-  virtual GroupScales group_scales(const std::vector<Var>& parts) const = 0;
+  virtual Shape shape(const QuantizedWeight& weight) const = 0;
+  // What matrix products take: the weight with scales and biases per group, from its parts behind the codes
+  // on their tape.
+  virtual QuantizedVar on_tape(const QuantizedWeight& weight, const std::vector<Var>& parts) const = 0;
 };
 
 // Codes of 2 to 8 bits with a scale and a bias per group; scales and biases train below 8 bits.

@@ -31,9 +31,9 @@ TEST(AffineCodec, EightBitsDoNotTrain) {
 TEST(AffineCodec, BuffersAndBack) {
   const Device device = Device::cpu();
   const Buffer w = upload(device, testing::random_tensor(DType::f32, {4, 64}, 1));
-  const QuantizedMatrix q = quantize_matrix("w", w, {4, 32}, Rounding::gpu, DType::f32);
+  const QuantizedWeight q = quantize_matrix("w", w, {4, 32}, Rounding::gpu, DType::f32);
   const std::vector<Buffer> buffers = affine_codec().buffers(q);
-  const QuantizedMatrix again = affine_codec().weight(buffers, q.format);
+  const QuantizedWeight again = affine_codec().weight(buffers, q.format);
   EXPECT_TRUE(overlap(again.codes, q.codes) && overlap(again.scales, q.scales));
   EXPECT_EQ(affine_codec().shape(q), w.shape());
   const std::vector<WeightPart> parts = affine_codec().parts(w.shape(), q.format, DType::f32);
@@ -43,8 +43,9 @@ TEST(AffineCodec, BuffersAndBack) {
   }
   Tape tape(device);
   const Var scales = tape.parameter(q.scales), biases = tape.parameter(q.biases);
-  const GroupScales groups = affine_codec().group_scales({scales, biases});
-  EXPECT_TRUE(overlap(groups.scales.value(), q.scales) && overlap(groups.biases.value(), q.biases));
+  const QuantizedWeight on_tape = affine_codec().on_tape(q, {scales, biases}).value();
+  EXPECT_TRUE(overlap(on_tape.codes, q.codes) && on_tape.format == q.format);
+  EXPECT_TRUE(overlap(on_tape.scales, q.scales) && overlap(on_tape.biases, q.biases));
 }
 
 }  // namespace

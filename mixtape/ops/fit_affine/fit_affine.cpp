@@ -34,9 +34,9 @@ void refuse_overflow(std::int64_t row, std::int64_t col, DType dtype) {
 }
 
 void fit_affine_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& importance,
-                        const Buffer& codes, const Buffer& scales, const Buffer& biases,
-                        AffineParams affine) {
+                        const QuantizedWeight& q) {
   const char* op = "fit_affine";
+  const auto& [codes, scales, biases, affine] = q;
   affine.check(op);
   require(w && w.dtype() == DType::f32 && w.shape().rank() > 0, op, ": w is ", w,
           ", expected f32 of rank 1 or more");

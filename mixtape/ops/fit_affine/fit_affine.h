@@ -25,12 +25,12 @@
 //   which MLX's rule overflows the 16-bit dtype.
 #pragma once
 
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/runtime/command_encoder.h"
 
 namespace mixtape {
 
 void fit_affine_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& importance,
-                        const Buffer& codes, const Buffer& scales, const Buffer& biases, AffineParams params);
+                        const QuantizedWeight& q);
 
 }  // namespace mixtape

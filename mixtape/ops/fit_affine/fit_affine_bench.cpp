@@ -13,13 +13,11 @@ void forward(benchmark::State& state, DType dtype, int bits, std::int64_t rows, 
   const Buffer w = bench.random(DType::f32, {rows, cols}, 0.02);
   const Buffer importance =
       Buffer::from(bench.device(), {cols}, std::vector<float>(static_cast<std::size_t>(cols), 1.0f));
-  const Buffer codes = bench.output(DType::u32, packed_shape(w.shape(), p));
-  const Buffer scales = bench.output(dtype, scales_shape(w.shape(), p));
-  const Buffer biases = bench.output(dtype, scales_shape(w.shape(), p));
+  const QuantizedWeight q = alloc_quantized(bench.device(), w.shape(), p, dtype);
   // 123 passes over the weights, of 20 operations each.
-  bench.run(
-      [&](CommandEncoder& encoder) { fit_affine_forward(encoder, w, importance, codes, scales, biases, p); },
-      w.bytes() + codes.bytes() + 2 * scales.bytes(), 123.0 * 20.0 * static_cast<double>(w.numel()));
+  bench.run([&](CommandEncoder& encoder) { fit_affine_forward(encoder, w, importance, q); },
+            w.bytes() + q.codes.bytes() + 2 * q.scales.bytes(),
+            123.0 * 20.0 * static_cast<double>(w.numel()));
 }
 
 OP_BENCH(forward, bf16_2bit_1536x576, DType::bf16, 2, 1536, 576);

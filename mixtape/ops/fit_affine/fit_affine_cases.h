@@ -15,11 +15,11 @@ inline Buffer buffer_of(const Device& device, const testing::HostTensor& t) {
   return t.values.empty() ? Buffer() : testing::upload(device, t);
 }
 
-inline testing::Doubles decoded(const FittedWeight& q, AffineParams p) {
+inline testing::Doubles decoded(const QuantizedWeight& q) {
   CommandEncoder encoder(q.codes.device());
-  const Shape shape = dequantized_shape("test", q.codes, q.scales, q.biases, p);
+  const Shape shape = dequantized_shape("test", q);
   const Buffer w = q.codes.device().alloc(DType::f32, shape);
-  dequantize_affine_forward(encoder, q.codes, q.scales, q.biases, w, p);
+  dequantize_affine_forward(encoder, q, w);
   encoder.commit_and_wait();
   return testing::download(w).values;
 }

@@ -32,13 +32,10 @@ HostTensor random_importance(const Shape& shape, std::uint64_t seed) {
   return testing::make_tensor(DType::f32, shape, t.values);
 }
 
-FittedWeight fit_weight(const Buffer& w, const Buffer& importance, AffineParams p, DType scale_dtype) {
-  const Device& device = w.device();
-  CommandEncoder encoder(device);
-  FittedWeight q{device.alloc_uninitialized(DType::u32, packed_shape(w.shape(), p)),
-                 device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p)),
-                 device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p))};
-  fit_affine_forward(encoder, w, importance, q.codes, q.scales, q.biases, p);
+QuantizedWeight fit_weight(const Buffer& w, const Buffer& importance, AffineParams p, DType scale_dtype) {
+  CommandEncoder encoder(w.device());
+  QuantizedWeight q = alloc_quantized(w.device(), w.shape(), p, scale_dtype);
+  fit_affine_forward(encoder, w, importance, q);
   encoder.commit_and_wait();
   return q;
 }
@@ -64,10 +61,9 @@ constexpr double kShare = 0x1p-16;
 // Errors of the groups, from the values that the device decodes.
 Var errors_of_fit(const std::vector<Var>& v, AffineParams p, DType scale_dtype, const Doubles& h) {
   const Buffer w = v[0].value();
-  const FittedWeight q = fit_weight(w, v.size() > 1 ? v[1].value() : Buffer(), p, scale_dtype);
+  const QuantizedWeight q = fit_weight(w, v.size() > 1 ? v[1].value() : Buffer(), p, scale_dtype);
   const Buffer decoded = v[0].tape().alloc(DType::f32, w.shape());
-  if (w.numel() > 0)
-    dequantize_affine_forward(v[0].tape().encoder(), q.codes, q.scales, q.biases, decoded, p);
+  dequantize_affine_forward(v[0].tape().encoder(), q, decoded);
   v[0].tape().encoder().commit_and_wait();
   const Doubles errors = group_errors(testing::download(w).values, h, testing::download(decoded).values,
                                       w.shape().cols(), p.group_size);

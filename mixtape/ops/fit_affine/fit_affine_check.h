@@ -13,11 +13,8 @@ testing::HostTensor heavy_tailed_tensor(const Shape& shape, std::uint64_t seed);
 // exp of normal values: an input channel's mean square.
 testing::HostTensor random_importance(const Shape& shape, std::uint64_t seed);
 
-struct FittedWeight {
-  Buffer codes, scales, biases;
-};
 // Fits, waits, and gives what was written.
-FittedWeight fit_weight(const Buffer& w, const Buffer& importance, AffineParams p, DType scale_dtype);
+QuantizedWeight fit_weight(const Buffer& w, const Buffer& importance, AffineParams p, DType scale_dtype);
 // Per group, of the f32 values that the codes decode to; h [cols] or [experts, cols].
 testing::Doubles group_errors(const testing::Doubles& w, const testing::Doubles& h,
                               const testing::Doubles& decoded, std::int64_t cols, std::int64_t group_size);

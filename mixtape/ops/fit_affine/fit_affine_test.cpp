@@ -23,7 +23,7 @@ TEST(FitAffine, MatchesOracle) {
 }
 
 using Bytes = std::vector<std::vector<std::byte>>;
-Bytes bytes_of(const FittedWeight& q) {
+Bytes bytes_of(const QuantizedWeight& q) {
   Bytes all;
   for (const Buffer& b : {q.codes, q.scales, q.biases}) all.push_back(testing::download_bytes(b));
   return all;
@@ -70,7 +70,8 @@ TEST(FitAffine, SameBitsForAnyNumberOfThreads) {
     testing::expect_same_bits(
         "fit_affine",
         [&] {
-          const FittedWeight q = fit_weight(buffer_of(device, w), buffer_of(device, h), {4, 32}, DType::bf16);
+          const QuantizedWeight q =
+              fit_weight(buffer_of(device, w), buffer_of(device, h), {4, 32}, DType::bf16);
           return std::vector<Buffer>{q.codes, q.scales, q.biases};
         },
         3);
@@ -81,14 +82,13 @@ TEST(FitAffine, SameBitsForAnyNumberOfThreads) {
 TEST(FitAffine, RowsAndGroupsStandAlone) {
   const HostTensor w = heavy_tailed_tensor({21, 192}, 1), h = random_importance({192}, 2);
   for (const Device& device : testing::test_devices()) {
-    const Doubles all =
-        decoded(fit_weight(buffer_of(device, w), buffer_of(device, h), {3, 64}, DType::f16), {3, 64});
+    const Doubles all = decoded(fit_weight(buffer_of(device, w), buffer_of(device, h), {3, 64}, DType::f16));
     for (const std::size_t row : {0u, 15u, 16u, 20u}) {
       for (const std::size_t col : {0u, 64u, 128u}) {
         const HostTensor one = f32_tensor({64}, [&](std::size_t i) { return w.values[row * 192 + col + i]; });
         const HostTensor own = f32_tensor({64}, [&](std::size_t i) { return h.values[col + i]; });
         const Doubles alone =
-            decoded(fit_weight(buffer_of(device, one), buffer_of(device, own), {3, 64}, DType::f16), {3, 64});
+            decoded(fit_weight(buffer_of(device, one), buffer_of(device, own), {3, 64}, DType::f16));
         const auto from = all.begin() + static_cast<std::ptrdiff_t>(row * 192 + col);
         EXPECT_EQ(alone, Doubles(from, from + 64)) << row << " " << col;
       }
@@ -101,9 +101,9 @@ TEST(FitAffine, CodesAreTheNearestOfTheStoredPair) {
   for (const Device& device : testing::test_devices()) {
     for (const int bits : {2, 5}) {
       const AffineParams p{bits, 32};
-      const FittedWeight q = fit_weight(buffer_of(device, w), Buffer(), p, DType::bf16);
+      const QuantizedWeight q = fit_weight(buffer_of(device, w), Buffer(), p, DType::bf16);
       const Doubles scales = testing::download(q.scales).values, biases = testing::download(q.biases).values;
-      const Doubles found = decoded(q, p);
+      const Doubles found = decoded(q);
       for (std::size_t i = 0; i < found.size(); ++i) {
         const double scale = scales[i / 32], bias = biases[i / 32];
         const oracle::FitGroup g{{}, {}, bits, DType::bf16};
@@ -126,9 +126,9 @@ TEST(FitAffine, AGridIsFoundExactly) {
             i % 32 < 2 ? (i % 32 == 0 ? 0 : codes - 1) : static_cast<int>(random.values[i]) % codes;
         return code * 0.0625 - 1.5;
       });
-      const FittedWeight q = fit_weight(buffer_of(device, w), buffer_of(device, random_importance({128}, 4)),
-                                        {bits, 32}, DType::bf16);
-      EXPECT_EQ(decoded(q, {bits, 32}), w.values) << bits;
+      const QuantizedWeight q = fit_weight(
+          buffer_of(device, w), buffer_of(device, random_importance({128}, 4)), {bits, 32}, DType::bf16);
+      EXPECT_EQ(decoded(q), w.values) << bits;
     }
   }
 }
@@ -138,7 +138,7 @@ TEST(FitAffine, ImportanceOfZeroHasNoSay) {
   HostTensor w = testing::random_tensor(DType::f32, {1, 32}, 1);
   for (const Device& device : testing::test_devices()) {
     const auto pair = [&] {
-      const FittedWeight q = fit_weight(buffer_of(device, w), buffer_of(device, h), {3, 32}, DType::f32);
+      const QuantizedWeight q = fit_weight(buffer_of(device, w), buffer_of(device, h), {3, 32}, DType::f32);
       return Doubles{testing::download(q.scales).values[0], testing::download(q.biases).values[0]};
     };
     const Doubles before = pair();
@@ -212,7 +212,7 @@ TEST(FitAffine, RefusesBadArguments) {
   const Buffer codes = device.alloc(DType::u32, {2, 4, 8});
   const Buffer scales = device.alloc(DType::bf16, {2, 4, 2}), biases = device.alloc(DType::bf16, {2, 4, 2});
   const auto fit = [&](const Buffer& a, const Buffer& i, const Buffer& c, const Buffer& s, AffineParams p) {
-    fit_affine_forward(encoder, a, i, c, s, biases, p);
+    fit_affine_forward(encoder, a, i, {c, s, biases, p});
   };
   const AffineParams p{4, 32};
   fit(w, h, codes, scales, p);

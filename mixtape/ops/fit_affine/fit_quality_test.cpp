@@ -24,15 +24,13 @@ Errors errors_of(const HostTensor& w, const HostTensor& importance, AffineParams
   const std::int64_t cols = w.shape.cols();
   const Doubles h = importance_values(importance, cols);
   const Buffer weight = buffer_of(device, w);
-  const FittedWeight fitted = fit_weight(weight, buffer_of(device, importance), p, dtype);
+  const QuantizedWeight fitted = fit_weight(weight, buffer_of(device, importance), p, dtype);
   CommandEncoder encoder(device);
-  const FittedWeight plain{device.alloc(DType::u32, packed_shape(w.shape, p)),
-                           device.alloc(dtype, scales_shape(w.shape, p)),
-                           device.alloc(dtype, scales_shape(w.shape, p))};
-  quantize_affine_forward(encoder, weight, plain.codes, plain.scales, plain.biases, p);
+  const QuantizedWeight plain = alloc_quantized(device, w.shape, p, dtype);
+  quantize_affine_forward(encoder, weight, plain);
   encoder.commit_and_wait();
-  return {group_errors(w.values, h, decoded(fitted, p), cols, p.group_size),
-          group_errors(w.values, h, decoded(plain, p), cols, p.group_size)};
+  return {group_errors(w.values, h, decoded(fitted), cols, p.group_size),
+          group_errors(w.values, h, decoded(plain), cols, p.group_size)};
 }
 
 double sum(const Doubles& v) {
@@ -79,7 +77,7 @@ TEST(FitQuality, NoGroupIsWorseThanPlainRounding) {
 
 void expect_finite(const std::string& what, const Weights& w, AffineParams p, DType dtype) {
   const Device device = Device::cpu();
-  const FittedWeight q = fit_weight(buffer_of(device, w.w), buffer_of(device, w.importance), p, dtype);
+  const QuantizedWeight q = fit_weight(buffer_of(device, w.w), buffer_of(device, w.importance), p, dtype);
   for (const double scale : testing::download(q.scales).values)
     EXPECT_TRUE(std::isfinite(scale) && scale != 0.0) << what;
   for (const double bias : testing::download(q.biases).values) EXPECT_TRUE(std::isfinite(bias)) << what;

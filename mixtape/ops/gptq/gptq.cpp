@@ -23,9 +23,9 @@ void check_factor(const char* op, const Buffer& factor, const Shape& w) {
 
 }  // namespace
 
-void gptq_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& factor, const Buffer& scales,
-                  const Buffer& biases, const Buffer& codes, AffineParams format) {
+void gptq_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& factor, const QuantizedWeight& q) {
   const char* op = "gptq";
+  const auto& [codes, scales, biases, format] = q;
   check_weight(op, w, format);
   const Shape& shape = w.shape();
   check_factor(op, factor, shape);

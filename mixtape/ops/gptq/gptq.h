@@ -19,12 +19,12 @@
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, bits, group size, or K of 0.
 #pragma once
 
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/runtime/command_encoder.h"
 
 namespace mixtape {
 
-void gptq_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& factor, const Buffer& scales,
-                  const Buffer& biases, const Buffer& codes, AffineParams format);
+// Writes the codes of q, whose scales and biases are read.
+void gptq_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& factor, const QuantizedWeight& q);
 
 }  // namespace mixtape

@@ -18,8 +18,11 @@ void forward(benchmark::State& state, std::int64_t n, std::int64_t k) {
   const Buffer scales = bench.random(DType::f32, scales_shape(w.shape(), format), 0.2);
   const Buffer codes = bench.output(DType::u32, packed_shape(w.shape(), format));
   const double flops = static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(k);
-  bench.run([&](CommandEncoder& encoder) { gptq_forward(encoder, w, factor, scales, scales, codes, format); },
-            w.bytes() + factor.bytes() / 2 + codes.bytes() + 2 * scales.bytes(), flops);
+  bench.run(
+      [&](CommandEncoder& encoder) {
+        gptq_forward(encoder, w, factor, {codes, scales, scales, format});
+      },
+      w.bytes() + factor.bytes() / 2 + codes.bytes() + 2 * scales.bytes(), flops);
 }
 
 OP_BENCH(forward, f32_192x576, 192, 576);

@@ -47,7 +47,7 @@ OpCheck gptq_check(const GptqCase& c) {
   check.op = [c](const std::vector<Var>& v) {
     Tape& tape = v[0].tape();
     const Buffer codes = tape.alloc(DType::u32, packed_shape(c.w, c.format));
-    gptq_forward(tape.encoder(), v[0].value(), v[1].value(), v[2].value(), v[3].value(), codes, c.format);
+    gptq_forward(tape.encoder(), v[0].value(), v[1].value(), {codes, v[2].value(), v[3].value(), c.format});
     return tape.constant(codes);
   };
   // To the bit: on these inputs no t lies within the accuracy of the middle between two codes.

@@ -20,8 +20,8 @@ inline testing::Doubles gptq_codes(const Device& device, const std::vector<testi
   CommandEncoder encoder(device);
   const Shape& w = in[0].shape;
   const Buffer words = device.alloc_uninitialized(DType::u32, packed_shape(w, format));
-  gptq_forward(encoder, upload(device, in[0]), upload(device, in[1]), upload(device, in[2]),
-               upload(device, in[3]), words, format);
+  gptq_forward(encoder, upload(device, in[0]), upload(device, in[1]),
+               {words, upload(device, in[2]), upload(device, in[3]), format});
   encoder.commit_and_wait();
   const testing::Doubles packed = testing::download(words).values;
   testing::Doubles codes;

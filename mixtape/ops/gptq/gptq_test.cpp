@@ -48,14 +48,14 @@ TEST(Gptq, DiagonalIsRoundingToNearest) {
         const std::vector<HostTensor> in = problem(5, h, format, 7);
         CommandEncoder encoder(device);
         const Shape shape = in[0].shape;
-        const Buffer words = device.alloc(DType::u32, packed_shape(shape, format)),
-                     scales = device.alloc(DType::f32, scales_shape(shape, format)),
-                     biases = device.alloc(DType::f32, scales_shape(shape, format));
-        quantize_affine_forward(encoder, upload(device, in[0]), words, scales, biases, format, Rounding::cpu);
-        const Buffer found = device.alloc(DType::u32, words.shape());
-        gptq_forward(encoder, upload(device, in[0]), upload(device, in[1]), scales, biases, found, format);
+        const QuantizedWeight plain = alloc_quantized(device, shape, format, DType::f32);
+        quantize_affine_forward(encoder, upload(device, in[0]), plain, Rounding::cpu);
+        const Buffer found = device.alloc(DType::u32, plain.codes.shape());
+        gptq_forward(encoder, upload(device, in[0]), upload(device, in[1]),
+                     {found, plain.scales, plain.biases, format});
         encoder.commit_and_wait();
-        EXPECT_EQ(found.to_vector<std::uint32_t>(), words.to_vector<std::uint32_t>()) << bits << " " << group;
+        EXPECT_EQ(found.to_vector<std::uint32_t>(), plain.codes.to_vector<std::uint32_t>())
+            << bits << " " << group;
       }
     }
   }
@@ -91,11 +91,11 @@ TEST(Gptq, WithoutRows) {
     CommandEncoder encoder(device);
     const auto make = [&](DType dtype, const Shape& shape) { return device.alloc(dtype, shape); };
     const Buffer scales = make(DType::f32, {0, 2}), codes = make(DType::u32, {0, 8});
-    gptq_forward(encoder, make(DType::f32, {0, 64}), make(DType::f32, {64, 64}), scales, scales, codes,
-                 {4, 32});
+    gptq_forward(encoder, make(DType::f32, {0, 64}), make(DType::f32, {64, 64}),
+                 {codes, scales, scales, {4, 32}});
     const Buffer none = make(DType::f32, {0, 3, 2});
-    gptq_forward(encoder, make(DType::f32, {0, 3, 64}), make(DType::f32, {0, 64, 64}), none, none,
-                 make(DType::u32, {0, 3, 8}), {4, 32});
+    gptq_forward(encoder, make(DType::f32, {0, 3, 64}), make(DType::f32, {0, 64, 64}),
+                 {make(DType::u32, {0, 3, 8}), none, none, {4, 32}});
     encoder.commit_and_wait();
   }
 }
@@ -108,7 +108,7 @@ TEST(Gptq, RefusesBadArguments) {
   const Buffer scales = make(DType::f32, {3, 2}), codes = make(DType::u32, {3, 8});
   const auto code = ErrorCode::invalid_argument;
   const auto run = [&](const Buffer& a, const Buffer& l, const Buffer& s, const Buffer& q, AffineParams p) {
-    gptq_forward(encoder, a, l, s, s, q, p);
+    gptq_forward(encoder, a, l, {q, s, s, p});
   };
   MIXTAPE_EXPECT_ERROR(run(w, factor, scales, codes, {7, 32}), code, "gptq: bits is 7");
   MIXTAPE_EXPECT_ERROR(run(make(DType::f32, {64}), factor, scales, codes, {4, 32}), code, "w is f32[64]");

@@ -66,9 +66,9 @@ Results packed_results(const Weight& q) {
   const Buffer codes = packed(q.u, q.format);
   const Buffer w = q.like(q.dw), dscales = q.like(q.scales), dbiases = q.like(q.scales);
   CommandEncoder encoder(q.u.device());
-  dequantize_affine_forward(encoder, codes, q.scales, q.biases, w, q.format);
-  dequantize_affine_backward(encoder, q.dw, codes, {dscales, Accumulate::no}, {dbiases, Accumulate::no},
-                             q.format);
+  const QuantizedWeight plain{codes, q.scales, q.biases, q.format};
+  dequantize_affine_forward(encoder, plain, w);
+  dequantize_affine_backward(encoder, plain, q.dw, {dscales, Accumulate::no}, {dbiases, Accumulate::no});
   encoder.commit_and_wait();
   return {testing::download_bytes(w), testing::download_bytes(dscales), testing::download_bytes(dbiases)};
 }

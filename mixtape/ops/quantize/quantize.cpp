@@ -27,86 +27,85 @@ Shape scales_shape(const Shape& w, AffineParams params) {
   return w.with(w.rank() - 1, params.groups(w.cols()));
 }
 
-Shape dequantized_shape(const char* op, const Buffer& codes, const Buffer& scales, const Buffer& biases,
-                        AffineParams params) {
-  params.check(op);
-  check_codes(op, codes);
-  check_values(op, "scales", scales);
-  check_row(op, "scales", scales);
-  check_like(op, "biases", biases, "scales", scales);
-  const Shape w = scales.shape().with(scales.shape().rank() - 1, scales.shape().cols() * params.group_size);
-  check_is(op, "codes", codes, DType::u32, packed_shape(w, params));
+QuantizedWeight alloc_quantized(const Device& device, const Shape& w, AffineParams format,
+                                DType scale_dtype) {
+  const Shape groups = scales_shape(w, format);
+  return {device.alloc_uninitialized(DType::u32, packed_shape(w, format)),
+          device.alloc_uninitialized(scale_dtype, groups), device.alloc_uninitialized(scale_dtype, groups),
+          format};
+}
+
+Shape dequantized_shape(const char* op, const QuantizedWeight& q) {
+  q.format.check(op);
+  check_codes(op, q.codes);
+  check_values(op, "scales", q.scales);
+  check_row(op, "scales", q.scales);
+  check_like(op, "biases", q.biases, "scales", q.scales);
+  const Shape& groups = q.scales.shape();
+  const Shape w = groups.with(groups.rank() - 1, groups.cols() * q.format.group_size);
+  check_is(op, "codes", q.codes, DType::u32, packed_shape(w, q.format));
   return w;
 }
 
-void quantize_affine_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& codes,
-                             const Buffer& scales, const Buffer& biases, AffineParams affine,
+void quantize_affine_forward(CommandEncoder& encoder, const Buffer& w, const QuantizedWeight& q,
                              Rounding rounding) {
   const char* op = "quantize_affine";
-  affine.check(op);
+  q.format.check(op);
   check_values(op, "w", w);
   check_row(op, "w", w);
-  affine.check_cols(op, w.shape().cols());
-  check_is(op, "codes", codes, DType::u32, packed_shape(w.shape(), affine));
-  check_values(op, "scales", scales);
-  check_is(op, "scales", scales, scales.dtype(), scales_shape(w.shape(), affine));
-  check_like(op, "biases", biases, "scales", scales);
-  check_no_overlap(op, "biases", biases, "scales", scales);
-  QuantizeParams params = make_params(w.shape(), affine);
+  q.format.check_cols(op, w.shape().cols());
+  check_is(op, "codes", q.codes, DType::u32, packed_shape(w.shape(), q.format));
+  check_values(op, "scales", q.scales);
+  check_is(op, "scales", q.scales, q.scales.dtype(), scales_shape(w.shape(), q.format));
+  check_like(op, "biases", q.biases, "scales", q.scales);
+  check_no_overlap(op, "biases", q.biases, "scales", q.scales);
+  QuantizeParams params = make_params(w.shape(), q.format);
   params.rounding = rounding;
   encoder.encode({.kernel = str("quantize_affine_forward_", w.dtype()),
                   .params = params_bytes(params),
                   .reads = {w},
-                  .writes = {codes, scales, biases}});
+                  .writes = {q.codes, q.scales, q.biases}});
 }
 
-void dequantize_affine_forward(CommandEncoder& encoder, const Buffer& codes, const Buffer& scales,
-                               const Buffer& biases, const Buffer& w, AffineParams affine) {
+void dequantize_affine_forward(CommandEncoder& encoder, const QuantizedWeight& q, const Buffer& w) {
   const char* op = "dequantize_affine";
-  const Shape shape = dequantized_shape(op, codes, scales, biases, affine);
+  const Shape shape = dequantized_shape(op, q);
   check_values(op, "w", w);
   check_is(op, "w", w, w.dtype(), shape);
-  encoder.encode({.kernel = str("dequantize_affine_forward_", w.dtype(), "_", scales.dtype()),
-                  .params = params_bytes(make_params(shape, affine)),
-                  .reads = {codes, scales, biases},
+  encoder.encode({.kernel = str("dequantize_affine_forward_", w.dtype(), "_", q.scales.dtype()),
+                  .params = params_bytes(make_params(shape, q.format)),
+                  .reads = {q.codes, q.scales, q.biases},
                   .writes = {w}});
 }
 
-void dequantize_affine_backward(CommandEncoder& encoder, const Buffer& dw, const Buffer& codes,
-                                const Backward::Target& dscales, const Backward::Target& dbiases,
-                                AffineParams affine) {
+void dequantize_affine_backward(CommandEncoder& encoder, const QuantizedWeight& q, const Buffer& dw,
+                                const Backward::Target& dscales, const Backward::Target& dbiases) {
   const char* op = "dequantize_affine_backward";
-  const Buffer& wanted = dscales.buffer ? dscales.buffer : dbiases.buffer;
-  if (!wanted) return;
-  affine.check(op);
+  const Shape shape = dequantized_shape(op, q);
   check_values(op, "dw", dw);
-  check_row(op, "dw", dw);
-  affine.check_cols(op, dw.shape().cols());
-  check_is(op, "codes", codes, DType::u32, packed_shape(dw.shape(), affine));
-  const char* name = dscales.buffer ? "dscales" : "dbiases";
-  check_values(op, name, wanted);
-  check_is(op, name, wanted, wanted.dtype(), scales_shape(dw.shape(), affine));
+  check_is(op, "dw", dw, dw.dtype(), shape);
   Gradients out(op, encoder);
-  out.add("dscales", dscales, name, wanted);
-  out.add("dbiases", dbiases, name, wanted);
-  QuantizeParams params = make_params(dw.shape(), affine);
+  const std::vector<Buffer> inputs = {q.codes, q.scales, q.biases, dw};
+  out.add("dscales", dscales, "scales", q.scales, inputs);
+  out.add("dbiases", dbiases, "biases", q.biases, inputs);
+  if (out.writes().empty()) return;
+  QuantizeParams params = make_params(shape, q.format);
   params.out = {out.wanted(), out.accumulate()};
-  encoder.encode({.kernel = str("dequantize_affine_backward_", dw.dtype(), "_", wanted.dtype()),
+  encoder.encode({.kernel = str("dequantize_affine_backward_", dw.dtype(), "_", q.scales.dtype()),
                   .params = params_bytes(params),
-                  .reads = {dw, codes},
+                  .reads = {dw, q.codes},
                   .writes = out.writes()});
 }
 
-Var dequantize_affine(const Var& codes, const Var& scales, const Var& biases, AffineParams params,
-                      DType dtype) {
+Var dequantize_affine(const QuantizedVar& q, DType dtype) {
   const char* op = "dequantize_affine";
-  Tape& tape = common_tape(op, {codes, scales, biases});
-  const Shape shape = dequantized_shape(op, codes.value(), scales.value(), biases.value(), params);
-  const Buffer w = tape.alloc(dtype, shape);
-  dequantize_affine_forward(tape.encoder(), codes.value(), scales.value(), biases.value(), w, params);
-  return tape.record(op, {codes, scales, biases}, w, [packed = codes.value(), params](Backward& b) {
-    const auto dscales = b.grad(1), dbiases = b.grad(2);
-    dequantize_affine_backward(b.encoder(), b.dy(), packed, dscales, dbiases, params);
+  Tape& tape = common_tape(op, {q.scales, q.biases});
+  const QuantizedWeight weight = q.value();
+  const Buffer w = tape.alloc(dtype, dequantized_shape(op, weight));
+  dequantize_affine_forward(tape.encoder(), weight, w);
+  return tape.record(op, {q.scales, q.biases}, w, [weight](Backward& b) {
+    const auto dscales = b.grad(0), dbiases = b.grad(1);
+    dequantize_affine_backward(b.encoder(), weight, b.dy(), dscales, dbiases);
   });
 }
 

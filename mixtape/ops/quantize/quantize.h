@@ -14,7 +14,7 @@
 #pragma once
 
 #include "mixtape/autograd/tape.h"
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/runtime/command_encoder.h"
 
 namespace mixtape {
@@ -22,25 +22,21 @@ namespace mixtape {
 // What quantizing a weight of this shape takes.
 Shape packed_shape(const Shape& w, AffineParams params);
 Shape scales_shape(const Shape& w, AffineParams params);
-// The shape that codes and scales decode to; throws invalid_argument, naming `op`, unless they fit each
-// other.
-Shape dequantized_shape(const char* op, const Buffer& codes, const Buffer& scales, const Buffer& biases,
-                        AffineParams params);
+// Memory for that, with undefined contents.
+QuantizedWeight alloc_quantized(const Device& device, const Shape& w, AffineParams format, DType scale_dtype);
+// The shape that `q` decodes to; throws invalid_argument, naming `op`, unless its parts fit each other.
+Shape dequantized_shape(const char* op, const QuantizedWeight& q);
 
-void quantize_affine_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& codes,
-                             const Buffer& scales, const Buffer& biases, AffineParams params,
+void quantize_affine_forward(CommandEncoder& encoder, const Buffer& w, const QuantizedWeight& q,
                              Rounding rounding = Rounding::gpu);
 
-void dequantize_affine_forward(CommandEncoder& encoder, const Buffer& codes, const Buffer& scales,
-                               const Buffer& biases, const Buffer& w, AffineParams params);
+void dequantize_affine_forward(CommandEncoder& encoder, const QuantizedWeight& q, const Buffer& w);
 
 // Either gradient may be left out.
-void dequantize_affine_backward(CommandEncoder& encoder, const Buffer& dw, const Buffer& codes,
-                                const Backward::Target& dscales, const Backward::Target& dbiases,
-                                AffineParams params);
+void dequantize_affine_backward(CommandEncoder& encoder, const QuantizedWeight& q, const Buffer& dw,
+                                const Backward::Target& dscales, const Backward::Target& dbiases);
 
 // The weight in `dtype`; its gradient goes to scales and biases.
-Var dequantize_affine(const Var& codes, const Var& scales, const Var& biases, AffineParams params,
-                      DType dtype);
+Var dequantize_affine(const QuantizedVar& q, DType dtype);
 
 }  // namespace mixtape

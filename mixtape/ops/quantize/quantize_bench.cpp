@@ -8,46 +8,41 @@ using testing::OpBench;
 
 constexpr std::int64_t kRows = 4096, kCols = 4096;
 
+// A weight, and memory for its codes.
 struct Weight {
-  Weight(const OpBench& bench, DType dtype, AffineParams p)
+  Weight(const OpBench& bench, DType dtype, int bits)
       : w(bench.random(dtype, {kRows, kCols}, 0.02)),
-        codes(bench.output(DType::u32, packed_shape(w.shape(), p))),
-        scales(bench.output(dtype, scales_shape(w.shape(), p))),
-        biases(bench.output(dtype, scales_shape(w.shape(), p))) {}
-  std::size_t bytes() const { return w.bytes() + codes.bytes() + 2 * scales.bytes(); }
-  Buffer w, codes, scales, biases;
+        q(alloc_quantized(bench.device(), w.shape(), {bits, 64}, dtype)) {}
+  std::size_t bytes() const { return w.bytes() + q.codes.bytes() + 2 * q.scales.bytes(); }
+  Buffer w;
+  QuantizedWeight q;
 };
 
 void quantize(benchmark::State& state, DType dtype, int bits) {
   const OpBench bench(state);
-  const AffineParams p{bits, 64};
-  const Weight q(bench, dtype, p);
-  bench.run(
-      [&](CommandEncoder& encoder) { quantize_affine_forward(encoder, q.w, q.codes, q.scales, q.biases, p); },
-      q.bytes());
+  const Weight weight(bench, dtype, bits);
+  bench.run([&](CommandEncoder& encoder) { quantize_affine_forward(encoder, weight.w, weight.q); },
+            weight.bytes());
 }
 
 void forward(benchmark::State& state, DType dtype, int bits) {
   const OpBench bench(state);
-  const AffineParams p{bits, 64};
-  const Weight q(bench, dtype, p);
-  bench.run(
-      [&](CommandEncoder& encoder) {
-        dequantize_affine_forward(encoder, q.codes, q.scales, q.biases, q.w, p);
-      },
-      q.bytes());
+  const Weight weight(bench, dtype, bits);
+  bench.run([&](CommandEncoder& encoder) { dequantize_affine_forward(encoder, weight.q, weight.w); },
+            weight.bytes());
 }
 
 void backward(benchmark::State& state, DType dtype, int bits) {
   const OpBench bench(state);
-  const AffineParams p{bits, 64};
-  const Weight q(bench, dtype, p);
+  const Weight weight(bench, dtype, bits);
+  const Buffer dscales = bench.output(dtype, weight.q.scales.shape()),
+               dbiases = bench.output(dtype, weight.q.scales.shape());
   bench.run(
       [&](CommandEncoder& encoder) {
-        dequantize_affine_backward(encoder, q.w, q.codes, {q.scales, Accumulate::no},
-                                   {q.biases, Accumulate::no}, p);
+        dequantize_affine_backward(encoder, weight.q, weight.w, {dscales, Accumulate::no},
+                                   {dbiases, Accumulate::no});
       },
-      q.bytes());
+      weight.bytes());
 }
 
 OP_BENCH(quantize, f32_4bit_4096x4096, DType::f32, 4);

@@ -16,7 +16,9 @@ OpCheck dequantize_affine_check(DType dtype, DType scale_dtype, const Shape& w, 
   check.inputs = {random_codes(packed_shape(w, p), 1),
                   testing::random_tensor(scale_dtype, scales_shape(w, p), 2, 0.3),
                   testing::random_tensor(scale_dtype, scales_shape(w, p), 3, 2.0)};
-  check.op = [=](const std::vector<Var>& v) { return dequantize_affine(v[0], v[1], v[2], p, dtype); };
+  check.op = [=](const std::vector<Var>& v) {
+    return dequantize_affine({v[0].value(), v[1], v[2], p}, dtype);
+  };
   check.forward = [=](const auto& v) { return oracle::dequantize(v[0], v[1], v[2], p, cols); };
   check.complex_forward = [=](const auto& v) { return oracle::dequantize(v[0], v[1], v[2], p, cols); };
   check.backward = [=](const auto& v, const Doubles& dy) -> std::vector<Doubles> {

@@ -16,7 +16,7 @@ namespace mixtape::HWY_NAMESPACE {
 template <class T, class S>
 void dequantize_affine_forward(const HostCall& call) {
   const auto& p = call.params<QuantizeParams>();
-  const cpu::QuantizedRows w = cpu::quantized_rows(call.reads[0], call.reads[1], call.reads[2], p.affine);
+  const cpu::QuantizedRows w({call.reads[0], call.reads[1], call.reads[2], p.affine});
   T* out = call.write<T>(0);
   const bool is_large = streams(out, p.rows, p.cols);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
@@ -83,8 +83,7 @@ void reduce_all(const cpu::QuantizedRows& w, std::int64_t begin, std::int64_t en
 template <class T, class S>
 void dequantize_affine_backward(const HostCall& call) {
   const auto& p = call.params<QuantizeParams>();
-  const cpu::QuantizedRows w{
-      call.read<std::uint32_t>(1), nullptr, nullptr, dtype_of<S>(), p.rows, p.cols, p.affine};
+  const cpu::QuantizedRows w({call.reads[1], {}, {}, p.affine});
   const T* dw = call.read<T>(0);
   const cpu::ScaleGradients out = cpu::scale_gradients(call, p.out);
   cpu::parallel_for(p.rows, cpu::row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
@@ -228,15 +227,15 @@ ScaleGradients scale_gradients(const HostCall& call, const ScaleBits& out) {
           call.writes[0].dtype(), accumulate(out.dscales), accumulate(out.dbiases)};
 }
 
-QuantizedRows quantized_rows(const Buffer& codes, const Buffer& scales, const Buffer& biases,
-                             AffineParams params) {
-  return {codes.host_data<std::uint32_t>(),
-          scales.host_bytes(),
-          biases.host_bytes(),
-          scales.dtype(),
-          codes.shape().rows(),
-          scales.shape().cols() * params.group_size,
-          params};
+QuantizedRows::QuantizedRows(const QuantizedWeight& w)
+    : words(w.codes.host_data<std::uint32_t>()),
+      rows(w.codes.shape().rows()),
+      cols(w.codes.shape().cols() / w.format.bits * 32),
+      params(w.format) {
+  if (!w.scales) return;
+  scales = w.scales.host_bytes();
+  biases = w.biases.host_bytes();
+  scale_dtype = w.scales.dtype();
 }
 
 #define MIXTAPE_ROWS(t, T)                                                                                   \

@@ -1,7 +1,7 @@
 // Quantized rows in host memory, for host kernels that work block by block. All run on the calling thread.
 #pragma once
 
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/ops/quantize/scale_bits.h"
 #include "mixtape/runtime/command_encoder.h"
 
@@ -21,18 +21,15 @@ namespace mixtape::cpu {
 
 // Leading dimensions are folded into `rows`: stacked experts [E,N,K] have E*N rows.
 struct QuantizedRows {
-  const std::uint32_t* words = nullptr;  // [rows, params.packed_cols(cols)]
-  const void* scales = nullptr;          // [rows, params.groups(cols)], as the biases
+  // Scales and biases may be null where only codes are read.
+  explicit QuantizedRows(const QuantizedWeight& w);
+  const std::uint32_t* words;    // [rows, params.packed_cols(cols)]
+  const void* scales = nullptr;  // [rows, params.groups(cols)], as the biases
   const void* biases = nullptr;
   DType scale_dtype = DType::f32;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
+  std::int64_t rows, cols;
   AffineParams params;
 };
-
-// The buffers of a quantized weight.
-QuantizedRows quantized_rows(const Buffer& codes, const Buffer& scales, const Buffer& biases,
-                             AffineParams params);
 
 // Rows [begin, end) to out [end - begin, cols]: fma(code, scale, bias) in f32, rounded once.
 void dequantize_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, float* out);
@@ -51,7 +48,7 @@ struct ScaleGradients {
 ScaleGradients scale_gradients(const HostCall& call, const ScaleBits& out);
 
 // From dw [end - begin, cols], the gradient of rows [begin, end): per group dscale = sum dw*code and
-// dbias = sum dw, in f32, rounded once. `w` needs words and sizes only.
+// dbias = sum dw, in f32, rounded once. Of `w` only codes are read.
 void reduce_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, const float* dw,
                  const ScaleGradients& out);
 void reduce_rows(const QuantizedRows& w, std::int64_t begin, std::int64_t end, const bf16* dw,

@@ -37,13 +37,13 @@ void quantize(const Call& call) {
 
 void forward(const Call& call) {
   const auto& p = call.params<QuantizeParams>();
-  const QuantizedSpan span{call.read(0), call.read(1), call.read(2), call.dtype(1), p.affine};
+  const QuantizedSpan span({call.read(0), call.read(1), call.read(2), p.affine});
   dequantize(call, span, call.write(0), call.write(0).dtype(), p.rows * p.cols);
 }
 
 void backward(const Call& call) {
   const auto& p = call.params<QuantizeParams>();
-  const QuantizedSpan span{call.read(1), {}, {}, call.write(0).dtype(), p.affine};
+  const QuantizedSpan span({call.read(1), {}, {}, p.affine});
   reduce_codes(call, span, call.read(0), call.dtype(0), p.rows * p.cols, scale_gradients(call, p.out));
 }
 
@@ -61,15 +61,24 @@ std::int32_t group_shift(AffineParams format) {
   return std::countr_zero(static_cast<std::uint32_t>(format.group_size / kCodesAtOnce));
 }
 
+QuantizedSpan::QuantizedSpan(const QuantizedWeight& w) : codes(w.codes), format(w.format) {
+  if (!w.scales) return;
+  scales = w.scales;
+  biases = w.biases;
+  scale_dtype = w.scales.dtype();
+}
+
 QuantizedSpan QuantizedSpan::part(std::int64_t begin, std::int64_t count) const {
   const auto words = [&](std::int64_t n) { return static_cast<std::size_t>(n / 32 * format.bits * 4); };
   const auto bytes = [&](std::int64_t n) {
     return static_cast<std::size_t>(n / format.group_size) * size_of(scale_dtype);
   };
-  const auto of_group = [&](const Argument& a) {
-    return a.memory == nullptr ? a : a.part(bytes(begin), bytes(count));
-  };
-  return {codes.part(words(begin), words(count)), of_group(scales), of_group(biases), scale_dtype, format};
+  QuantizedSpan found = *this;
+  found.codes = codes.part(words(begin), words(count));
+  for (Argument* a : {&found.scales, &found.biases}) {
+    if (a->memory != nullptr) *a = a->part(bytes(begin), bytes(count));
+  }
+  return found;
 }
 
 void dequantize(const Call& call, const QuantizedSpan& span, const Argument& w, DType dtype,
@@ -81,7 +90,8 @@ void dequantize(const Call& call, const QuantizedSpan& span, const Argument& w, 
 }
 
 ScaleGradients scale_gradients(const Call& call, const ScaleBits& out) {
-  return {call.write_if(out.wanted, out.dscales), call.write_if(out.wanted, out.dbiases), out.accumulate};
+  return {call.write_if(out.wanted, out.dscales), call.write_if(out.wanted, out.dbiases),
+          call.write(0).dtype(), out.accumulate};
 }
 
 void reduce_codes(const Call& call, const QuantizedSpan& span, const Argument& dw, DType dtype,
@@ -89,7 +99,7 @@ void reduce_codes(const Call& call, const QuantizedSpan& span, const Argument& d
   const std::uint32_t wanted = (out.dscales.memory != nullptr ? ScaleBits::dscales : 0u) |
                                (out.dbiases.memory != nullptr ? ScaleBits::dbiases : 0u);
   const ReduceCodesParams params{count, group_shift(span.format), {wanted, out.accumulate}};
-  call.launch(str("reduce_codes_", dtype, "_", span.scale_dtype, "_", span.format.bits),
+  call.launch(str("reduce_codes_", dtype, "_", out.dtype, "_", span.format.bits),
               grid_for(count, kCodesAtOnce), kBlock256, params, {dw, span.codes, out.dscales, out.dbiases});
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "mixtape/backend/gpu/launcher.h"
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/ops/quantize/scale_bits.h"
 
 namespace mixtape::gpu {
@@ -12,6 +12,8 @@ std::int32_t group_shift(AffineParams format);
 
 // Some rows of a quantized weight, one after the other: codes, scales and biases begin at the first.
 struct QuantizedSpan {
+  // Scales and biases may be null where only codes are read.
+  explicit QuantizedSpan(const QuantizedWeight& w);
   Argument codes, scales, biases;
   DType scale_dtype = DType::f32;
   AffineParams format;
@@ -27,12 +29,13 @@ void dequantize(const Call& call, const QuantizedSpan& span, const Argument& w, 
 // Null arguments are not computed.
 struct ScaleGradients {
   Argument dscales, dbiases;
+  DType dtype = DType::f32;
   std::uint32_t accumulate = 0;  // ScaleBits
 };
 // Those that a call writes.
 ScaleGradients scale_gradients(const Call& call, const ScaleBits& out);
-// dscale = sum dw*code, dbias = sum dw per group of dw [count]; `span` needs codes and types,
-// the gradients begin where its scales do.
+// dscale = sum dw*code, dbias = sum dw per group of dw [count]; of `span` only codes are read, the gradients
+// begin with them.
 void reduce_codes(const Call& call, const QuantizedSpan& span, const Argument& dw, DType dtype,
                   std::int64_t count, const ScaleGradients& out);
 

@@ -33,29 +33,21 @@ TEST(Quantize, StackedExpertsAndManyRows) {
   }
 }
 
-struct Packed {
-  Buffer codes, scales, biases;
-};
-
-Packed quantize(const Buffer& w, AffineParams p, Rounding rounding, DType scale_dtype) {
-  const Device& device = w.device();
-  const testing::Poison poison(device);
-  CommandEncoder encoder(device);
-  const Packed q{device.alloc_uninitialized(DType::u32, packed_shape(w.shape(), p)),
-                 device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p)),
-                 device.alloc_uninitialized(scale_dtype, scales_shape(w.shape(), p))};
-  quantize_affine_forward(encoder, w, q.codes, q.scales, q.biases, p, rounding);
+QuantizedWeight quantize(const Buffer& w, AffineParams p, Rounding rounding, DType scale_dtype) {
+  const testing::Poison poison(w.device());
+  CommandEncoder encoder(w.device());
+  const QuantizedWeight q = alloc_quantized(w.device(), w.shape(), p, scale_dtype);
+  quantize_affine_forward(encoder, w, q, rounding);
   encoder.commit_and_wait();
   return q;
 }
 
-Buffer dequantize(const Packed& q, AffineParams p, DType dtype) {
+Buffer dequantize(const QuantizedWeight& q, DType dtype) {
   const Device& device = q.codes.device();
   const testing::Poison poison(device);
   CommandEncoder encoder(device);
-  const Buffer w =
-      device.alloc_uninitialized(dtype, dequantized_shape("test", q.codes, q.scales, q.biases, p));
-  dequantize_affine_forward(encoder, q.codes, q.scales, q.biases, w, p);
+  const Buffer w = device.alloc_uninitialized(dtype, dequantized_shape("test", q));
+  dequantize_affine_forward(encoder, q, w);
   encoder.commit_and_wait();
   return w;
 }
@@ -70,11 +62,11 @@ void expect_codec(const Device& device, DType dtype, DType scale_dtype, AffinePa
   SCOPED_TRACE(str(dtype, " ", scale_dtype, " ", p.bits, " ", p.group_size, " ", name(rounding)));
   const Shape shape{5, 256};
   const Buffer w = upload(device, testing::random_tensor(dtype, shape, 9, 0.02));
-  const Packed q = quantize(w, p, rounding, scale_dtype);
+  const QuantizedWeight q = quantize(w, p, rounding, scale_dtype);
   const std::vector<float> all = as_floats(w);
   const auto words = q.codes.to_vector<std::uint32_t>();
   const std::vector<float> scales = as_floats(q.scales), biases = as_floats(q.biases);
-  const std::vector<float> decoded = as_floats(dequantize(q, p, DType::f32));
+  const std::vector<float> decoded = as_floats(dequantize(q, DType::f32));
   const auto groups = static_cast<std::size_t>(p.groups(256)),
              packed = static_cast<std::size_t>(p.packed_cols(256));
   for (std::size_t r = 0; r < 5; ++r) {
@@ -124,7 +116,7 @@ TEST(Quantize, TiesRoundAsTheModeSays) {
     std::vector<float> w(512);
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>((i * 7) % 31) / 2.0f - 7.5f;
     for (const Rounding rounding : {Rounding::gpu, Rounding::cpu}) {
-      const Packed q = quantize(Buffer::from(device, {1, 512}, w), {4, 32}, rounding, DType::f32);
+      const QuantizedWeight q = quantize(Buffer::from(device, {1, 512}, w), {4, 32}, rounding, DType::f32);
       std::vector<std::uint32_t> words(64);
       std::vector<float> scales(16), biases(16);
       quantize_row(w, {4, 32}, rounding, words, scales, biases);
@@ -151,11 +143,10 @@ Buffer awkward_weight(const Device& device, DType dtype, std::int64_t rows) {
 TEST(Quantize, SameBytesOnEveryDevice) {
   const auto bytes = [](const Device& device, DType dtype, DType scale_dtype, AffineParams p,
                         Rounding rounding) {
-    const Packed q = quantize(awkward_weight(device, dtype, 7), p, rounding, scale_dtype);
+    const QuantizedWeight q = quantize(awkward_weight(device, dtype, 7), p, rounding, scale_dtype);
     std::vector<std::vector<std::byte>> all;
     for (const Buffer& b : {q.codes, q.scales, q.biases}) all.push_back(testing::download_bytes(b));
-    for (const DType out : testing::kValueDtypes)
-      all.push_back(testing::download_bytes(dequantize(q, p, out)));
+    for (const DType out : testing::kValueDtypes) all.push_back(testing::download_bytes(dequantize(q, out)));
     return all;
   };
   for (const Device& device : testing::test_devices()) {
@@ -179,22 +170,23 @@ TEST(Quantize, DecodesToAnyAddress) {
   const AffineParams p{4, 64};
   const HostTensor w = testing::random_tensor(DType::f32, {3, 192}, 8);
   for (const Device& device : testing::test_devices()) {
-    const Packed q = quantize(upload(device, w), p, Rounding::gpu, DType::f32);
+    const QuantizedWeight q = quantize(upload(device, w), p, Rounding::gpu, DType::f32);
     const Buffer out = device.alloc(DType::bf16, {3 * 192 + 1}).slice(1, 3 * 192 + 1).reshape({3, 192});
     CommandEncoder encoder(device);
-    dequantize_affine_forward(encoder, q.codes, q.scales, q.biases, out, p);
+    dequantize_affine_forward(encoder, q, out);
     encoder.commit_and_wait();
-    EXPECT_EQ(testing::download_bytes(out), testing::download_bytes(dequantize(q, p, DType::bf16)));
+    EXPECT_EQ(testing::download_bytes(out), testing::download_bytes(dequantize(q, DType::bf16)));
   }
 }
 
 TEST(Quantize, NonFiniteScalesGoThrough) {
   for (const Device& device : testing::test_devices()) {
-    const Packed q{Buffer::from(device, {1, 8}, std::vector<std::uint32_t>(8, 0x76543210u)),
-                   Buffer::from(device, {1, 2}, std::vector<float>{HUGE_VALF, 3e38f}),
-                   Buffer::from(device, {1, 2}, std::vector<float>{1.0f, -1.0f})};
+    const QuantizedWeight q{Buffer::from(device, {1, 8}, std::vector<std::uint32_t>(8, 0x76543210u)),
+                            Buffer::from(device, {1, 2}, std::vector<float>{HUGE_VALF, 3e38f}),
+                            Buffer::from(device, {1, 2}, std::vector<float>{1.0f, -1.0f}),
+                            {4, 32}};
     for (const DType dtype : testing::kValueDtypes) {
-      const std::vector<float> w = as_floats(dequantize(q, {4, 32}, dtype));
+      const std::vector<float> w = as_floats(dequantize(q, dtype));
       EXPECT_TRUE(std::isnan(w[0]) && std::isinf(w[1]) && std::isnan(w[8]));  // 0 * inf
       EXPECT_EQ(w[32], -1.0f);
       EXPECT_TRUE(std::isinf(w[34]));
@@ -205,8 +197,8 @@ TEST(Quantize, NonFiniteScalesGoThrough) {
 TEST(Quantize, HalfPrecisionScales) {
   for (const Device& device : testing::test_devices()) {
     const Buffer w = upload(device, testing::random_tensor(DType::f16, {2, 64}, 4, 0.5));
-    const Packed exact = quantize(w, {4, 32}, Rounding::gpu, DType::f32);
-    const Packed rounded = quantize(w, {4, 32}, Rounding::gpu, DType::f16);
+    const QuantizedWeight exact = quantize(w, {4, 32}, Rounding::gpu, DType::f32);
+    const QuantizedWeight rounded = quantize(w, {4, 32}, Rounding::gpu, DType::f16);
     EXPECT_EQ(rounded.codes.to_vector<std::uint32_t>(), exact.codes.to_vector<std::uint32_t>());
     const std::vector<float> wanted = as_floats(exact.scales), found = as_floats(rounded.scales);
     for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(found[i], static_cast<float>(f16(wanted[i])));
@@ -216,10 +208,11 @@ TEST(Quantize, HalfPrecisionScales) {
 // One fma in f32: code * scale may pass 65504 on its way; results are infinite from 65520 on, or subnormal.
 TEST(Quantize, RangeOfF16) {
   for (const Device& device : testing::test_devices()) {
-    const Packed q{Buffer::from(device, {1, 12}, std::vector<std::uint32_t>(12, 0xfedcba98u)),
-                   testing::upload(device, {DType::f16, {1, 3}, {5000.0, 0x1p-24, 5000.0}}),
-                   testing::upload(device, {DType::f16, {1, 3}, {-9504.0, -8 * 0x1p-24, 0.0}})};
-    const std::vector<float> w = as_floats(dequantize(q, {4, 32}, DType::f16));
+    const QuantizedWeight q{Buffer::from(device, {1, 12}, std::vector<std::uint32_t>(12, 0xfedcba98u)),
+                            testing::upload(device, {DType::f16, {1, 3}, {5000.0, 0x1p-24, 5000.0}}),
+                            testing::upload(device, {DType::f16, {1, 3}, {-9504.0, -8 * 0x1p-24, 0.0}}),
+                            {4, 32}};
+    const std::vector<float> w = as_floats(dequantize(q, DType::f16));
     EXPECT_EQ(w[0], 30496.0f);
     EXPECT_EQ(w[7], 65504.0f);  // of 75000 - 9504
     EXPECT_EQ(w[71], HUGE_VALF);
@@ -234,9 +227,9 @@ TEST(Quantize, H4_ErrorFollowsTheStoredScale) {
     values[20] = 100.0f;
     const Buffer w = Buffer::from(device, {1, 32}, values);
     const std::vector<float> f32 =
-        as_floats(dequantize(quantize(w, {4, 32}, Rounding::gpu, DType::f32), {4, 32}, DType::f32));
+        as_floats(dequantize(quantize(w, {4, 32}, Rounding::gpu, DType::f32), DType::f32));
     const std::vector<float> half =
-        as_floats(dequantize(quantize(w, {4, 32}, Rounding::gpu, DType::bf16), {4, 32}, DType::f32));
+        as_floats(dequantize(quantize(w, {4, 32}, Rounding::gpu, DType::bf16), DType::f32));
     EXPECT_EQ(f32[20], 100.0f);
     EXPECT_EQ(half[20], 100.0f);
     for (const std::size_t i : {0, 1, 19, 21, 31}) {
@@ -277,8 +270,8 @@ TEST(Quantize, H11_TransposedWeight) {
     for (std::size_t r = 0; r < 32; ++r) {
       for (std::size_t c = 0; c < 64; ++c) transposed.values[r * 64 + c] = w.values[c * 32 + r];
     }
-    const Buffer decoded = dequantize(
-        quantize(upload(device, transposed), {4, 32}, Rounding::gpu, DType::f32), {4, 32}, DType::f32);
+    const Buffer decoded =
+        dequantize(quantize(upload(device, transposed), {4, 32}, Rounding::gpu, DType::f32), DType::f32);
     // Half a step of a 4-bit code over a range of at most 8 standard deviations.
     testing::expect_close("transposed", decoded, transposed.values, {0.0, 0.5 * 8.0 / 15.0});
   }
@@ -289,9 +282,9 @@ TEST(Quantize, RowsAreDecodedFromAnyRow) {
   for (const int bits : kWidths) {
     const AffineParams p{bits, 32};
     const Buffer w = upload(device, testing::random_tensor(DType::f32, {9, 96}, 7));
-    const Packed q = quantize(w, p, Rounding::gpu, DType::bf16);
-    const std::vector<float> all = as_floats(dequantize(q, p, DType::f32));
-    const cpu::QuantizedRows rows = cpu::quantized_rows(q.codes, q.scales, q.biases, p);
+    const QuantizedWeight q = quantize(w, p, Rounding::gpu, DType::bf16);
+    const std::vector<float> all = as_floats(dequantize(q, DType::f32));
+    const cpu::QuantizedRows rows(q);
     std::vector<float> out(3 * 96);
     std::vector<bf16> brain(out.size());
     std::vector<f16> half(out.size());
@@ -316,7 +309,7 @@ TEST(Quantize, RowGradientsGoWhereTheyAreWanted) {
   const HostTensor dw = testing::random_tensor(DType::f32, {2, 64}, 2);
   const std::vector<float> part(dw.values.begin(), dw.values.end());
   std::vector<float> dscales(8, 100.0f), dbiases(8, 200.0f);
-  const cpu::QuantizedRows rows{codes.host_data<std::uint32_t>(), nullptr, nullptr, DType::f32, 4, 64, p};
+  const cpu::QuantizedRows rows({codes, {}, {}, p});
   cpu::reduce_rows(rows, 1, 3, part.data(),
                    {dscales.data(), dbiases.data(), DType::f32, Accumulate::yes, Accumulate::no});
   const Doubles words = testing::download(codes).values;
@@ -344,10 +337,10 @@ TEST(Quantize, OnlyTheWantedGradientIsComputed) {
     const AffineParams p{4, 32};
     const Shape shape{2, 64};
     Tape tape(device);
-    const Var codes = tape.constant(upload(device, random_codes(packed_shape(shape, p), 1)));
+    const Buffer codes = upload(device, random_codes(packed_shape(shape, p), 1));
     const Var scales = tape.constant(upload(device, testing::random_tensor(DType::f32, {2, 2}, 2)));
     const Var biases = tape.parameter(upload(device, testing::random_tensor(DType::f32, {2, 2}, 3)));
-    const Var w = dequantize_affine(codes, scales, biases, p, DType::f32);
+    const Var w = dequantize_affine({codes, scales, biases, p}, DType::f32);
     const Buffer dy = device.alloc(DType::f32, shape);
     tape.encoder().fill(dy, 0.5f);
     tape.backward(w, dy);
@@ -365,7 +358,9 @@ TEST(Quantize, RefusesBadArguments) {
   const Buffer scales = device.alloc(DType::f32, {4, 2});
   const AffineParams p{4, 32};
   const auto forward = [&](const Buffer& a, const Buffer& c, const Buffer& s, const Buffer& b,
-                           AffineParams q) { quantize_affine_forward(encoder, a, c, s, b, q); };
+                           AffineParams q) {
+    quantize_affine_forward(encoder, a, {c, s, b, q});
+  };
   MIXTAPE_EXPECT_ERROR(forward(w, codes, scales, scales, {0, 32}), kInvalid, "quantize_affine: bits is 0");
   MIXTAPE_EXPECT_ERROR(forward(w, codes, scales, scales, {4, -1}), kInvalid, "group size is -1");
   MIXTAPE_EXPECT_ERROR(forward(w, codes, scales, scales, {4, 128}), kInvalid, "multiple of 128");
@@ -377,14 +372,15 @@ TEST(Quantize, RefusesBadArguments) {
                        "biases is bf16");
   MIXTAPE_EXPECT_ERROR(forward(device.alloc(DType::f32, {0, 64}), codes, scales, scales, p), kInvalid,
                        "codes is u32[4,8], expected u32[0,8]");
-  MIXTAPE_EXPECT_ERROR(dequantize_affine_forward(encoder, codes, scales, scales, w, {8, 32}), kInvalid,
+  MIXTAPE_EXPECT_ERROR(dequantize_affine_forward(encoder, {codes, scales, scales, {8, 32}}, w), kInvalid,
                        "dequantize_affine: codes is u32[4,8], expected u32[4,16]");
-  MIXTAPE_EXPECT_ERROR(dequantize_affine_forward(encoder, scales, scales, scales, w, p), kInvalid,
+  MIXTAPE_EXPECT_ERROR(dequantize_affine_forward(encoder, {scales, scales, scales, p}, w), kInvalid,
                        "codes is f32[4,2]");
-  MIXTAPE_EXPECT_ERROR(dequantize_affine_forward(encoder, codes, scales, scales, codes, p), kInvalid,
+  MIXTAPE_EXPECT_ERROR(dequantize_affine_forward(encoder, {codes, scales, scales, p}, codes), kInvalid,
                        "w is u32");
-  MIXTAPE_EXPECT_ERROR(dequantize_affine_backward(encoder, w, codes, {w, Accumulate::no}, {}, p), kInvalid,
-                       "dequantize_affine_backward: dscales is f32[4,64], expected f32[4,2]");
+  MIXTAPE_EXPECT_ERROR(
+      dequantize_affine_backward(encoder, {codes, scales, scales, p}, w, {w, Accumulate::no}, {}), kInvalid,
+      "dequantize_affine_backward: dscales is f32[4,64], expected f32[4,2] like scales");
 }
 
 }  // namespace

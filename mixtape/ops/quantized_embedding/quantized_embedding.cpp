@@ -8,11 +8,14 @@
 namespace mixtape {
 namespace {
 
-Shape checked_table(const char* op, const Buffer& codes, const Buffer& scales, const Buffer& biases,
-                    AffineParams params) {
-  const Shape table = dequantized_shape(op, codes, scales, biases, params);
-  require(table.rank() == 2 && table[0] > 0, op, ": codes is ", codes, ", expected [rows, words]");
-  return table;
+QuantizedEmbeddingParams checked(const char* op, const QuantizedWeight& table, const Buffer& ids) {
+  const Shape shape = dequantized_shape(op, table);
+  require(shape.rank() == 2 && shape[0] > 0, op, ": codes is ", table.codes, ", expected [rows, words]");
+  check_indices(op, "ids", ids);
+  QuantizedEmbeddingParams params{};
+  params.lookup = {shape[0], shape[1], ids.numel(), ids.dtype() == DType::i32 ? 1u : 0u, 0};
+  params.affine = table.format;
+  return params;
 }
 
 Shape output_shape(const Buffer& ids, std::int64_t hidden) {
@@ -21,63 +24,50 @@ Shape output_shape(const Buffer& ids, std::int64_t hidden) {
   return Shape(dims);
 }
 
-QuantizedEmbeddingParams params_of(const Shape& table, const Buffer& ids, AffineParams affine) {
-  QuantizedEmbeddingParams params{};
-  params.lookup = {table[0], table[1], ids.numel(), ids.dtype() == DType::i32 ? 1u : 0u, 0};
-  params.affine = affine;
-  return params;
-}
-
 }  // namespace
 
-void quantized_embedding_forward(CommandEncoder& encoder, const Buffer& codes, const Buffer& scales,
-                                 const Buffer& biases, const Buffer& ids, const Buffer& y,
-                                 AffineParams params) {
+void quantized_embedding_forward(CommandEncoder& encoder, const QuantizedWeight& table, const Buffer& ids,
+                                 const Buffer& y) {
   const char* op = "quantized_embedding";
-  const Shape table = checked_table(op, codes, scales, biases, params);
-  check_indices(op, "ids", ids);
+  const QuantizedEmbeddingParams params = checked(op, table, ids);
   check_values(op, "y", y);
-  check_is(op, "y", y, y.dtype(), output_shape(ids, table[1]));
-  encoder.encode({.kernel = str("quantized_embedding_forward_", y.dtype(), "_", scales.dtype()),
-                  .params = params_bytes(params_of(table, ids, params)),
-                  .reads = {codes, scales, biases, ids},
+  check_is(op, "y", y, y.dtype(), output_shape(ids, params.lookup.hidden));
+  encoder.encode({.kernel = str("quantized_embedding_forward_", y.dtype(), "_", table.scales.dtype()),
+                  .params = params_bytes(params),
+                  .reads = {table.codes, table.scales, table.biases, ids},
                   .writes = {y}});
 }
 
-void quantized_embedding_backward(CommandEncoder& encoder, const Buffer& codes, const Buffer& ids,
+void quantized_embedding_backward(CommandEncoder& encoder, const QuantizedWeight& table, const Buffer& ids,
                                   const Buffer& dy, const Backward::Target& dscales,
-                                  const Backward::Target& dbiases, AffineParams params) {
+                                  const Backward::Target& dbiases) {
   const char* op = "quantized_embedding_backward";
-  const Buffer& wanted = dscales.buffer ? dscales.buffer : dbiases.buffer;
-  if (!wanted) return;
-  const Shape table = checked_table(op, codes, wanted, wanted, params);
-  check_indices(op, "ids", ids);
+  QuantizedEmbeddingParams params = checked(op, table, ids);
   check_values(op, "dy", dy);
-  check_is(op, "dy", dy, dy.dtype(), output_shape(ids, table[1]));
+  check_is(op, "dy", dy, dy.dtype(), output_shape(ids, params.lookup.hidden));
   Gradients out(op, encoder);
-  out.add("dscales", dscales, "dscales or dbiases", wanted);
-  out.add("dbiases", dbiases, "dscales or dbiases", wanted);
-  QuantizedEmbeddingParams p = params_of(table, ids, params);
-  p.out = {out.wanted(), out.accumulate()};
-  encoder.encode({.kernel = str("quantized_embedding_backward_", dy.dtype(), "_", wanted.dtype()),
-                  .params = params_bytes(p),
-                  .reads = {codes, ids, dy},
+  const std::vector<Buffer> inputs = {table.codes, table.scales, table.biases, ids, dy};
+  out.add("dscales", dscales, "scales", table.scales, inputs);
+  out.add("dbiases", dbiases, "biases", table.biases, inputs);
+  if (out.writes().empty()) return;
+  params.out = {out.wanted(), out.accumulate()};
+  encoder.encode({.kernel = str("quantized_embedding_backward_", dy.dtype(), "_", table.scales.dtype()),
+                  .params = params_bytes(params),
+                  .reads = {table.codes, ids, dy},
                   .writes = out.writes(),
                   .is_empty = ids.numel() == 0,
                   .adds = out.adds()});
 }
 
-Var quantized_embedding(const Var& codes, const Var& scales, const Var& biases, const Buffer& ids,
-                        AffineParams params, DType dtype) {
+Var quantized_embedding(const QuantizedVar& table, const Buffer& ids, DType dtype) {
   const char* op = "quantized_embedding";
-  Tape& tape = common_tape(op, {codes, scales, biases});
-  const Shape table = checked_table(op, codes.value(), scales.value(), biases.value(), params);
-  check_indices(op, "ids", ids);
-  const Buffer y = tape.alloc(dtype, output_shape(ids, table[1]));
-  quantized_embedding_forward(tape.encoder(), codes.value(), scales.value(), biases.value(), ids, y, params);
-  return tape.record(op, {codes, scales, biases}, y, [packed = codes.value(), ids, params](Backward& b) {
-    const auto dscales = b.grad(1), dbiases = b.grad(2);
-    quantized_embedding_backward(b.encoder(), packed, ids, b.dy(), dscales, dbiases, params);
+  Tape& tape = common_tape(op, {table.scales, table.biases});
+  const QuantizedWeight weight = table.value();
+  const Buffer y = tape.alloc(dtype, output_shape(ids, checked(op, weight, ids).lookup.hidden));
+  quantized_embedding_forward(tape.encoder(), weight, ids, y);
+  return tape.record(op, {table.scales, table.biases}, y, [weight, ids](Backward& b) {
+    const auto dscales = b.grad(0), dbiases = b.grad(1);
+    quantized_embedding_backward(b.encoder(), weight, ids, b.dy(), dscales, dbiases);
   });
 }
 

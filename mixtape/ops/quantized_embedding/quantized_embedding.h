@@ -16,22 +16,20 @@
 #pragma once
 
 #include "mixtape/autograd/tape.h"
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/runtime/command_encoder.h"
 
 namespace mixtape {
 
-void quantized_embedding_forward(CommandEncoder& encoder, const Buffer& codes, const Buffer& scales,
-                                 const Buffer& biases, const Buffer& ids, const Buffer& y,
-                                 AffineParams params);
+void quantized_embedding_forward(CommandEncoder& encoder, const QuantizedWeight& table, const Buffer& ids,
+                                 const Buffer& y);
 
 // Either gradient may be left out.
-void quantized_embedding_backward(CommandEncoder& encoder, const Buffer& codes, const Buffer& ids,
+void quantized_embedding_backward(CommandEncoder& encoder, const QuantizedWeight& table, const Buffer& ids,
                                   const Buffer& dy, const Backward::Target& dscales,
-                                  const Backward::Target& dbiases, AffineParams params);
+                                  const Backward::Target& dbiases);
 
 // The rows in `dtype`.
-Var quantized_embedding(const Var& codes, const Var& scales, const Var& biases, const Buffer& ids,
-                        AffineParams params, DType dtype);
+Var quantized_embedding(const QuantizedVar& table, const Buffer& ids, DType dtype);
 
 }  // namespace mixtape

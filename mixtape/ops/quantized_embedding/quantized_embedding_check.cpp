@@ -22,7 +22,7 @@ OpCheck quantized_embedding_check(const Device& device, const QuantizedEmbedding
                   testing::random_tensor(c.scale_dtype, groups, 2, 0.3),
                   testing::random_tensor(c.scale_dtype, groups, 3, 2.0)};
   check.op = [c, ids = upload(device, c.ids)](const std::vector<Var>& v) {
-    return quantized_embedding(v[0], v[1], v[2], ids, c.params, c.dtype);
+    return quantized_embedding({v[0].value(), v[1], v[2], c.params}, ids, c.dtype);
   };
   const auto forward = [c](const auto& v) {
     return oracle::quantized_embedding(v[0], v[1], v[2], c.ids.values, c.params, c.hidden);

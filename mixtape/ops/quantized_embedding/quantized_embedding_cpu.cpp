@@ -8,7 +8,7 @@ namespace {
 template <class T>
 void quantized_embedding_forward(const HostCall& call) {
   const auto& p = call.params<QuantizedEmbeddingParams>();
-  const cpu::QuantizedRows table = cpu::quantized_rows(call.reads[0], call.reads[1], call.reads[2], p.affine);
+  const cpu::QuantizedRows table({call.reads[0], call.reads[1], call.reads[2], p.affine});
   const auto* ids = call.read<std::uint32_t>(3);
   T* y = call.write<T>(0);
   const std::int64_t hidden = p.lookup.hidden;
@@ -37,8 +37,7 @@ template <class T, class S>
 void quantized_embedding_backward(const HostCall& call) {
   const auto& p = call.params<QuantizedEmbeddingParams>();
   const std::int64_t hidden = p.lookup.hidden, groups = p.affine.groups(hidden);
-  const cpu::QuantizedRows table{
-      call.read<std::uint32_t>(0), nullptr, nullptr, dtype_of<S>(), p.lookup.rows, hidden, p.affine};
+  const cpu::QuantizedRows table({call.reads[0], {}, {}, p.affine});
   const cpu::Segments segments = cpu::sort_ids(call, call.read<std::uint32_t>(1), p.lookup);
   const cpu::ScaleGradients out = cpu::scale_gradients(call, p.out);
   cpu::sum_segments(segments, call.read<T>(2), p.lookup.rows, hidden, [&](std::int64_t id, const float* dw) {

@@ -24,27 +24,23 @@
 #include <optional>
 
 #include "mixtape/autograd/tape.h"
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/runtime/command_encoder.h"
 
 namespace mixtape {
 
 // `offsets` is null for one matrix.
-void quantized_matmul_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& codes,
-                              const Buffer& scales, const Buffer& biases, AffineParams format,
+void quantized_matmul_forward(CommandEncoder& encoder, const Buffer& x, const QuantizedWeight& w,
                               const Buffer& offsets, const Buffer& y);
 
 // Each gradient may be left out.
-void quantized_matmul_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& codes,
-                               const Buffer& scales, const Buffer& biases, AffineParams format,
+void quantized_matmul_backward(CommandEncoder& encoder, const Buffer& x, const QuantizedWeight& w,
                                const Buffer& offsets, const Buffer& dy, const Backward::Target& dx,
                                const Backward::Target& dscales, const Backward::Target& dbiases);
 
 // y in `out`, or in x's dtype.
-Var quantized_matmul(const Var& x, const Buffer& codes, const Var& scales, const Var& biases,
-                     AffineParams format, std::optional<DType> out = std::nullopt);
-Var grouped_quantized_matmul(const Var& x, const Buffer& codes, const Var& scales, const Var& biases,
-                             const Buffer& offsets, AffineParams format,
+Var quantized_matmul(const Var& x, const QuantizedVar& w, std::optional<DType> out = std::nullopt);
+Var grouped_quantized_matmul(const Var& x, const QuantizedVar& w, const Buffer& offsets,
                              std::optional<DType> out = std::nullopt);
 
 }  // namespace mixtape

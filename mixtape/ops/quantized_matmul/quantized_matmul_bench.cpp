@@ -6,17 +6,13 @@ namespace {
 
 using testing::OpBench;
 
-struct Weight {
-  Buffer codes, scales, biases;
-};
-
 constexpr AffineParams kFormat{4, 64};
 
-Weight random_weight(const OpBench& bench, std::int64_t n, std::int64_t k) {
+QuantizedWeight random_weight(const OpBench& bench, std::int64_t n, std::int64_t k) {
   const Buffer codes =
       upload(bench.device(), testing::random_indices({n, kFormat.packed_cols(k)}, 1, std::int64_t{1} << 32));
   return {codes, bench.random(DType::f32, {n, kFormat.groups(k)}),
-          bench.random(DType::f32, {n, kFormat.groups(k)})};
+          bench.random(DType::f32, {n, kFormat.groups(k)}), kFormat};
 }
 
 double flops(std::int64_t rows, std::int64_t n, std::int64_t k) {
@@ -25,38 +21,34 @@ double flops(std::int64_t rows, std::int64_t n, std::int64_t k) {
 
 void forward(benchmark::State& state, std::int64_t rows, std::int64_t n, std::int64_t k) {
   const OpBench bench(state);
-  const Weight w = random_weight(bench, n, k);
+  const QuantizedWeight w = random_weight(bench, n, k);
   const Buffer x = bench.random(DType::bf16, {rows, k}), y = bench.output(DType::bf16, {rows, n});
-  bench.run(
-      [&](CommandEncoder& encoder) {
-        quantized_matmul_forward(encoder, x, w.codes, w.scales, w.biases, kFormat, {}, y);
-      },
-      x.bytes() + w.codes.bytes() + y.bytes(), flops(rows, n, k));
+  bench.run([&](CommandEncoder& encoder) { quantized_matmul_forward(encoder, x, w, {}, y); },
+            x.bytes() + w.codes.bytes() + y.bytes(), flops(rows, n, k));
 }
 
 void backward_x(benchmark::State& state, std::int64_t rows, std::int64_t n, std::int64_t k) {
   const OpBench bench(state);
-  const Weight w = random_weight(bench, n, k);
+  const QuantizedWeight w = random_weight(bench, n, k);
   const Buffer x = bench.random(DType::bf16, {rows, k}), dy = bench.random(DType::bf16, {rows, n});
   const Buffer dx = bench.output(DType::bf16, {rows, k});
   bench.run(
       [&](CommandEncoder& encoder) {
-        quantized_matmul_backward(encoder, x, w.codes, w.scales, w.biases, kFormat, {}, dy,
-                                  {dx, Accumulate::no}, {}, {});
+        quantized_matmul_backward(encoder, x, w, {}, dy, {dx, Accumulate::no}, {}, {});
       },
       dx.bytes() + w.codes.bytes() + dy.bytes(), flops(rows, n, k));
 }
 
 void backward_scales(benchmark::State& state, std::int64_t rows, std::int64_t n, std::int64_t k) {
   const OpBench bench(state);
-  const Weight w = random_weight(bench, n, k);
+  const QuantizedWeight w = random_weight(bench, n, k);
   const Buffer x = bench.random(DType::bf16, {rows, k}), dy = bench.random(DType::bf16, {rows, n});
   const Buffer dscales = bench.output(DType::f32, w.scales.shape()),
                dbiases = bench.output(DType::f32, w.scales.shape());
   bench.run(
       [&](CommandEncoder& encoder) {
-        quantized_matmul_backward(encoder, x, w.codes, w.scales, w.biases, kFormat, {}, dy, {},
-                                  {dscales, Accumulate::no}, {dbiases, Accumulate::no});
+        quantized_matmul_backward(encoder, x, w, {}, dy, {}, {dscales, Accumulate::no},
+                                  {dbiases, Accumulate::no});
       },
       x.bytes() + w.codes.bytes() + dy.bytes(), flops(rows, n, k));
 }

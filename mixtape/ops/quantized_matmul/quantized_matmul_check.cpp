@@ -34,8 +34,8 @@ OpCheck quantized_check(const Device& device, const QuantizedMatmulCase& c) {
                    " bits, group ", c.format.group_size, ", n ", c.sizes.n, ", rows ", c.sizes.rows());
   check.inputs = inputs_of(c);
   check.op = [c, offsets = upload_offsets(device, c.sizes.sizes)](const std::vector<Var>& v) {
-    if (!c.is_grouped) return quantized_matmul(v[0], v[1].value(), v[2], v[3], c.format, c.y);
-    return grouped_quantized_matmul(v[0], v[1].value(), v[2], v[3], offsets, c.format, c.y);
+    const QuantizedVar w{v[1].value(), v[2], v[3], c.format};
+    return c.is_grouped ? grouped_quantized_matmul(v[0], w, offsets, c.y) : quantized_matmul(v[0], w, c.y);
   };
   check.forward = [c](const auto& x) {
     return oracle::quantized_matmul(c.sizes, c.format, x[0], x[1], x[2], x[3]);

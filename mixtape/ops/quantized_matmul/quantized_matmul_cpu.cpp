@@ -70,8 +70,7 @@ std::vector<std::vector<Piece>> runs(const Product& product) {
 // Decodes a run of pieces of the weight in buffers 1 to 3.
 void decode(const Product& product, const std::vector<Piece>& run, float* decoded) {
   const HostCall& call = product.call;
-  const cpu::QuantizedRows w =
-      cpu::quantized_rows(call.reads[1], call.reads[2], call.reads[3], product.p.format);
+  const cpu::QuantizedRows w({call.reads[1], call.reads[2], call.reads[3], product.p.format});
   const std::int64_t k = product.p.k;
   const std::int64_t grain = cpu::row_grain(k);
   std::vector<Piece> parts;
@@ -176,8 +175,7 @@ void backward_scales(const HostCall& call) {
   const QuantizedMatmulParams& p = product.p;
   const cpu::ScaleGradients out = cpu::scale_gradients(call, p.out);
   if (product.is_bad()) return zero_outputs(call, out.dscales ? p.out.accumulate : p.out.accumulate >> 1);
-  const cpu::QuantizedRows w{
-      .words = call.read<std::uint32_t>(2), .rows = p.experts * p.n, .cols = p.k, .params = p.format};
+  const cpu::QuantizedRows w({call.reads[2], {}, {}, p.format});
   const float* x = widened(call, 1, p.rows, p.k);
   // An even number of blocks per matrix, so that two threads share one evenly.
   const std::int64_t pairs = (p.n + 2 * kGradientRows - 1) / (2 * kGradientRows);

@@ -41,7 +41,7 @@ std::shared_ptr<Memory> block_scratch(const Call& call, const QuantizedMatmulPar
 
 // The weight in buffers 1 to 3.
 QuantizedSpan weight(const Call& call, const QuantizedMatmulParams& p) {
-  return {call.read(1), call.read(2), call.read(3), call.dtype(2), p.format};
+  return QuantizedSpan({call.read(1), call.read(2), call.read(3), p.format});
 }
 
 // All experts' matrices in `dtype`.
@@ -147,7 +147,7 @@ ScaleGradients gradients(const Call& call, const QuantizedMatmulParams& p, std::
 
 // The codes in buffer 2.
 QuantizedSpan codes(const Call& call, const QuantizedMatmulParams& p) {
-  return {call.read(2), {}, {}, call.write(0).dtype(), p.format};
+  return QuantizedSpan({call.read(2), {}, {}, p.format});
 }
 
 void dense_backward_scales(const Call& call, const QuantizedMatmulParams& p) {

@@ -35,7 +35,7 @@ void check_blocks(const Device& device, DType dtype, std::int64_t n, std::int64_
     Tape tape(device);
     const Var vx = tape.parameter(upload(device, in[0])), s = tape.parameter(upload(device, in[2]));
     const Var b = tape.constant(upload(device, in[3]));
-    const Var out = quantized_matmul(vx, upload(device, in[1]), s, b, format);
+    const Var out = quantized_matmul(vx, {upload(device, in[1]), s, b, format});
     tape.backward(out, upload(device, dy));
     return std::vector<Buffer>{out.value(), vx.grad(), s.grad()};
   };
@@ -70,8 +70,8 @@ TEST(QuantizedMatmul, G4_ExpertsWithoutRowsHaveGradientZero) {
     const Buffer scales = upload(device, in[2]);
     const Buffer dscales = device.alloc_uninitialized(DType::bf16, scales.shape());
     const Buffer dbiases = device.alloc_uninitialized(DType::bf16, scales.shape());
-    quantized_matmul_backward(encoder, upload(device, in[0]), upload(device, in[1]), scales,
-                              upload(device, in[3]), c.format, upload_offsets(device, c.sizes.sizes),
+    const QuantizedWeight w{upload(device, in[1]), scales, upload(device, in[3]), c.format};
+    quantized_matmul_backward(encoder, upload(device, in[0]), w, upload_offsets(device, c.sizes.sizes),
                               upload(device, testing::random_tensor(DType::bf16, {5, 3}, 7)), {},
                               {dscales, Accumulate::no}, {dbiases, Accumulate::no});
     encoder.commit_and_wait();
@@ -86,15 +86,15 @@ TEST(QuantizedMatmul, BadOffsetsAreReportedAndOutputsAreZero) {
   for (const Device& device : testing::test_devices()) {
     const QuantizedMatmulCase c{{3, 32, {2, 3}}, {4, 32}, DType::f32, DType::f32, DType::f32, true};
     const std::vector<HostTensor> in = inputs_of(c);
-    const Buffer x = upload(device, in[0]), codes = upload(device, in[1]), scales = upload(device, in[2]);
+    const Buffer x = upload(device, in[0]), scales = upload(device, in[2]);
+    const QuantizedWeight w{upload(device, in[1]), scales, upload(device, in[3]), c.format};
     const Buffer offsets = Buffer::from(device, {3}, std::vector<std::uint32_t>{0, 9, 5});
     CommandEncoder encoder(device);
     const Buffer y = upload(device, testing::random_tensor(DType::f32, {5, 3}, 7));
     const Buffer dscales = upload(device, testing::random_tensor(DType::f32, scales.shape(), 8));
-    quantized_matmul_backward(encoder, x, codes, scales, upload(device, in[3]), c.format, offsets, y, {},
-                              {dscales, Accumulate::no}, {});
+    quantized_matmul_backward(encoder, x, w, offsets, y, {}, {dscales, Accumulate::no}, {});
     MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "9");
-    quantized_matmul_forward(encoder, x, codes, scales, upload(device, in[3]), c.format, offsets, y);
+    quantized_matmul_forward(encoder, x, w, offsets, y);
     MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "9");
     for (const Buffer& found : {y, dscales})
       for (const float v : found.to_vector<float>()) EXPECT_EQ(v, 0.0f);
@@ -107,16 +107,14 @@ TEST(QuantizedMatmul, EmptyBatchAndLeadingDimensions) {
     const QuantizedMatmulCase c{{3, 32, {6}}, {4, 32}};
     const std::vector<HostTensor> in = inputs_of(c);
     const Var scales = tape.parameter(upload(device, in[2])), biases = tape.constant(upload(device, in[3]));
-    const Buffer codes = upload(device, in[1]);
-    const Var y = quantized_matmul(tape.constant(device.alloc(DType::f32, {2, 0, 32})), codes, scales, biases,
-                                   c.format);
+    const QuantizedVar w{upload(device, in[1]), scales, biases, c.format};
+    const Var y = quantized_matmul(tape.constant(device.alloc(DType::f32, {2, 0, 32})), w);
     EXPECT_EQ(y.shape(), (Shape{2, 0, 3}));
     tape.backward(y, y.value());
     testing::expect_close("dscales", scales.grad(), Doubles(3, 0.0), {0.0, 0.0});
     const Buffer x = upload(device, in[0]);
-    const Var flat = quantized_matmul(tape.constant(x), codes, scales, biases, c.format);
-    const Var folded =
-        quantized_matmul(tape.constant(x.reshape({2, 3, 32})), codes, scales, biases, c.format);
+    const Var flat = quantized_matmul(tape.constant(x), w);
+    const Var folded = quantized_matmul(tape.constant(x.reshape({2, 3, 32})), w);
     EXPECT_EQ(folded.shape(), (Shape{2, 3, 3}));
     EXPECT_EQ(folded.value().to_vector<float>(), flat.value().to_vector<float>());
   }
@@ -133,7 +131,7 @@ TEST(QuantizedMatmul, RefusesBadArguments) {
   const auto code = ErrorCode::invalid_argument;
   const auto run = [&](const Buffer& x_in, const Buffer& q, const Buffer& s, const Buffer& offsets,
                        const Buffer& out) {
-    quantized_matmul_forward(encoder, x_in, q, s, biases, format, offsets, out);
+    quantized_matmul_forward(encoder, x_in, {q, s, biases, format}, offsets, out);
   };
   MIXTAPE_EXPECT_ERROR(run(Buffer(), codes, scales, {}, y), code, "quantized_matmul: x is null");
   MIXTAPE_EXPECT_ERROR(run(make(DType::f32, {5, 32}), codes, scales, {}, y), code, "x is f32[5,32]");
@@ -142,9 +140,9 @@ TEST(QuantizedMatmul, RefusesBadArguments) {
   MIXTAPE_EXPECT_ERROR(run(x, codes, scales, make(DType::u32, {2}), y), code, "rank 3 with offsets");
   MIXTAPE_EXPECT_ERROR(run(x, codes, scales, {}, make(DType::f32, {5, 4})), code, "y is f32[5,4]");
   MIXTAPE_EXPECT_ERROR(run(x, codes, scales, {}, make(DType::bf16, {5, 3})), code, "y is bf16[5,3]");
-  MIXTAPE_EXPECT_ERROR(quantized_matmul_forward(encoder, x, codes, scales, biases, {7, 32}, {}, y), code,
+  MIXTAPE_EXPECT_ERROR(quantized_matmul_forward(encoder, x, {codes, scales, biases, {7, 32}}, {}, y), code,
                        "bits");
-  MIXTAPE_EXPECT_ERROR(quantized_matmul_backward(encoder, x, codes, scales, biases, format, {}, y, {},
+  MIXTAPE_EXPECT_ERROR(quantized_matmul_backward(encoder, x, {codes, scales, biases, format}, {}, y, {},
                                                  {make(DType::bf16, {3, 2}), Accumulate::no}, {}),
                        code, "dscales is bf16[3,2]");
 }
