@@ -1,3 +1,10 @@
+// Which kernel runs, the first that fits:
+//   attention_{forward,dq,dk,dv,dkv}_tensor_*  attention_cuda.cu, products on matrix units: Hopper; bf16,
+//       forward also f16; heads of whole 16-byte packs; aligned buffers; a positive scale. The last number is
+//       the head_dim it has room for; dk and dv are one kernel up to 128, beyond which a thread's registers
+//       hold the sums of one.
+//   attention_*_1, _2, _4  attention_gpu.cu, products on ordinary cores, in f32: everything else. The number
+//       is that of chunks of 64 dimensions.
 #include <algorithm>
 #include <array>
 
@@ -8,7 +15,7 @@
 namespace mixtape::gpu {
 namespace {
 
-constexpr std::int64_t kTile = 64;
+constexpr std::int64_t kTile = 64;  // queries or keys of a block of attention_gpu.cu
 
 // Kernels for up to 64, 128 and 256 dimensions.
 int chunks(const AttentionParams& p) { return p.head_dim <= 64 ? 1 : p.head_dim <= 128 ? 2 : 4; }

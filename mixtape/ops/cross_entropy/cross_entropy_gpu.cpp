@@ -1,3 +1,8 @@
+// Which kernel runs for loss and gradient together, the first that fits:
+//   cross_entropy_forward_backward_*_cluster<n>_<packs>  cross_entropy_cuda.cu: n blocks hold a row, which is
+//       read once. Hopper; rows of whole, aligned 16-byte packs, up to 8 blocks of 20480 elements.
+//   cross_entropy_forward_*, cross_entropy_backward_*  cross_entropy_gpu.cu: two launches, a row is read
+//       twice. Everything else, and where only one of the two is asked for.
 #include "mixtape/backend/gpu/logits_rows.h"
 #include "mixtape/backend/gpu/rows.h"
 #include "mixtape/backend/gpu/variants.h"

@@ -1,3 +1,10 @@
+// Which kernel runs for loss and gradient together, the first that fits:
+//   kl_div_forward_backward_*_cluster<n>_<packs>  kl_div_cuda.cu: n blocks hold both rows, which are read
+//       once. Hopper; rows of one dtype, of whole, aligned 16-byte packs, up to 8 blocks of 20480 elements.
+//   kl_div_forward_*, kl_div_backward_*  kl_div_gpu.cu: two launches, rows are read twice. Everything else,
+//       and where only one of the two is asked for.
+// Over the teacher's K largest there is one kernel for each of the two, kl_div_top_k_gpu.cu: the student's
+// row beside the K entries is read for a rest bucket alone.
 #include "mixtape/backend/gpu/logits_rows.h"
 #include "mixtape/backend/gpu/rows.h"
 #include "mixtape/backend/gpu/variants.h"

@@ -1,3 +1,6 @@
+// Which way an axis order takes: runs that are copied whole where the last axis stays the last
+// (permute_runs), tiles that turn over in the first-level cache where another one becomes the last or the
+// last repeats (permute_tiles). Outputs larger than the caches are written past them (Move).
 #include <algorithm>
 #include <cstring>
 

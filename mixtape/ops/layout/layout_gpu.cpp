@@ -1,3 +1,10 @@
+// Which kernel runs:
+//   layout_runs_*   parts along an axis: runs of equal length at equal distances (slice, concat, repeat)
+//   permute_*       the last axis stays the last: whole units move
+//   permute_turn_*  another axis becomes the last, or the last repeats: tiles go through shared memory, so
+//                   that both sides are read and written along their rows
+// A unit is what moves at once: the most of 16, 4, 2 and 1 bytes that all sizes, strides and addresses are
+// multiples of; with `add_<dtype>`, which adds to what is there, 16 bytes (`_packs`) or one element.
 #include <algorithm>
 #include <numeric>
 
