@@ -22,6 +22,7 @@
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/recipe.h"
 #include "mixtape/calib/reference_recipe.h"
+#include "mixtape/quant/plan_file.h"
 
 namespace mixtape::cli {
 namespace {
@@ -80,6 +81,7 @@ class CalibrateRun {
       : o_(options),
         output_(o_.quantize.out, o_.model.path),
         report_file_(o_.json_file, o_.quantize.out),
+        plan_file_(o_.quantize.place_for_plan()),
         device_(open_device(options.model.device)),
         opened_(options.model.open()),
         tape_(device_),
@@ -151,6 +153,7 @@ class CalibrateRun {
   void show_plan() {
     warn_if_beyond_context(opened_.config, o_.text.length);
     print_plan(opened_, plan_, o_.dry_run);
+    plan_file_.write(plan_json(plan_));
     if (o_.dry_run) {
       const double bytes =
           predicted_peak_bytes(opened_.config, plan_, compute_, o_.dwq.train.batch_size * o_.text.length,
@@ -254,6 +257,7 @@ class CalibrateRun {
   ProgramOptions o_;
   ModelOutput output_;
   ReportFile report_file_;
+  ReportFile plan_file_;
   Device device_;
   OpenedModel opened_;
   Tape tape_;

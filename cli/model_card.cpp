@@ -43,6 +43,12 @@ std::string how(const nlohmann::json& record) {
       record.at("steps").get<std::int64_t>());
 }
 
+std::string widths(const nlohmann::json& record) {
+  if (record.contains("plan") || record.contains("bits_for")) return "mixed bits";
+  return fmt::format("{} bits in groups of {}", record.at("bits").get<int>(),
+                     record.at("group_size").get<int>());
+}
+
 std::string readme(const std::string& name, const nlohmann::json& record) {
   return fmt::format(
       "---\n"
@@ -54,33 +60,34 @@ std::string readme(const std::string& name, const nlohmann::json& record) {
       "\n"
       "# {0}\n"
       "\n"
-      "{1} at {2} bits in groups of {3}, {4:.3f} bits per weight: {5}, by mixtape {6}.\n"
+      "{1} at {2}, {3:.3f} bits per weight: {4}, by mixtape {5}.\n"
       "\n"
-      "{7}"
+      "{6}"
       "```\n"
       "mlx_lm.generate --model {0} --prompt 'Once upon a time'\n"
       "mixtape generate --model {0} --prompt 'Once upon a time'\n"
       "```\n"
       "\n"
       "mixtape.json has every setting and figure.\n",
-      name, last_name(record.at("model")), record.at("bits").get<int>(), record.at("group_size").get<int>(),
-      record.at("bits_per_weight").get<double>(), how(record), record.at("mixtape").get<std::string>(),
-      table(record));
+      name, last_name(record.at("model")), widths(record), record.at("bits_per_weight").get<double>(),
+      how(record), record.at("mixtape").get<std::string>(), table(record));
 }
 
 }  // namespace
 
 nlohmann::json model_record(const std::string& command, const ModelOptions& model,
                             const QuantizeOptions& quantize, double bits_per_weight) {
-  return {{"mixtape", fmt::format("{} ({})", version(), commit())},
-          {"command", command},
-          {"model", model.path},
-          {"bits", quantize.bits},
-          {"group_size", quantize.group_size},
-          {"rounding", quantize.mode},
-          {"smaller_groups", quantize.smaller_groups},
-          {"quantize_routers", quantize.quantize_routers},
-          {"bits_per_weight", bits_per_weight}};
+  nlohmann::json json = {{"mixtape", fmt::format("{} ({})", version(), commit())},
+                         {"command", command},
+                         {"model", model.path},
+                         {"rounding", quantize.mode},
+                         {"smaller_groups", quantize.smaller_groups},
+                         {"quantize_routers", quantize.quantize_routers},
+                         {"bits_per_weight", bits_per_weight}};
+  if (quantize.plan_file.empty()) json.update({{"bits", quantize.bits}, {"group_size", quantize.group_size}});
+  if (!quantize.plan_file.empty()) json["plan"] = quantize.plan_file;
+  if (!quantize.bits_for.empty()) json["bits_for"] = quantize.bits_for;
+  return json;
 }
 
 void write_card(const std::filesystem::path& directory, const std::string& name,

@@ -132,9 +132,10 @@ void ModelOutput::write(const std::function<void(AtomicDirectory&)>& fill) {
   fmt::print("wrote        {}, {}\n", out_, format_bytes(bytes_in(directory_->target())));
 }
 
-ReportFile::ReportFile(const std::string& name, const std::string& out) : name_(name) {
+ReportFile::ReportFile(const std::string& name, const std::string& out, const std::string& option)
+    : name_(name) {
   if (name.empty()) return;
-  if (!out.empty()) refuse_inside("--json", name, "--out", out);
+  if (!out.empty()) refuse_inside(option, name, "--out", out);
   file_ = std::make_unique<OutputFile>(name);
   tell_swept(file_->swept());
 }

@@ -39,11 +39,12 @@ class ModelOutput {
   std::unique_ptr<AtomicDirectory> directory_;
 };
 
-// The file of --json; "-" is standard output.
+// The file of --json, or of another `option`; "-" is standard output.
 class ReportFile {
  public:
   // An empty name: there is no report. It may not lie in `out`, the directory of --out, if that is given.
-  explicit ReportFile(const std::string& name, const std::string& out = "");
+  explicit ReportFile(const std::string& name, const std::string& out = "",
+                      const std::string& option = "--json");
 
   // If the system refuses, the report is kept in another place, and an error says where.
   void write(const nlohmann::json& report);

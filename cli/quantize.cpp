@@ -8,6 +8,7 @@
 #include "cli/outputs.h"
 #include "cli/quantize_options.h"
 #include "cli/training_hooks.h"
+#include "mixtape/quant/plan_file.h"
 
 namespace mixtape::cli {
 namespace {
@@ -19,10 +20,12 @@ struct QuantizeCommand {
 
 void run_quantize(const QuantizeCommand& o) {
   ModelOutput output(o.quantize.out, o.model.path);
+  ReportFile plan_file = o.quantize.place_for_plan();
   const Device device = open_device(o.model.device);
   const OpenedModel opened = o.model.open();
   const QuantizationPlan plan = o.quantize.plan(opened);
   print_plan(opened, plan, false);
+  plan_file.write(plan_json(plan));
   const DType storage = model_dtype(*opened.source);
   const StorageSize size = storage_size(*opened.source, plan, storage);
   output.require_space(size.bytes);
@@ -46,7 +49,8 @@ void add_quantize(CLI::App& app, int&) {
   command->footer(
       "Examples:\n"
       "  mixtape quantize -m Qwen3-0.6B -o Qwen3-0.6B-4bit\n"
-      "  mixtape quantize -m model.gguf -o model-3bit --bits 3 --group-size 32");
+      "  mixtape quantize -m model.gguf -o model-3bit --bits 3 --group-size 32\n"
+      "  mixtape quantize -m Qwen3-0.6B -o out --bits 3 --bits-for '*.down_proj=6'");
   command->callback([o] { run_quantize(*o); });
 }
 

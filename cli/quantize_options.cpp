@@ -3,27 +3,43 @@
 #include <fmt/core.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <span>
 
 #include "cli/progress.h"
+#include "mixtape/quant/plan_file.h"
 
 namespace mixtape::cli {
 
 void QuantizeOptions::add(CLI::App& command) {
   OptionGroup group(command, "Output");
   group.path("-o,--out,--mlx-path", out, "DIR", "Directory to write; it must not exist")->required();
-  group.whole("--bits,--q-bits", bits, {2, 3, 4, 5, 6, 8}, "Bits per code: 2, 3, 4, 5, 6 or 8");
-  group.whole("--group-size,--q-group-size", group_size, {32, 64, 128},
-              "Weights that share a scale: 32, 64 or 128");
+  CLI::Option* same_bits =
+      group.whole("--bits,--q-bits", bits, {2, 3, 4, 5, 6, 8}, "Bits per code: 2, 3, 4, 5, 6 or 8");
+  CLI::Option* same_group = group.whole("--group-size,--q-group-size", group_size, {32, 64, 128},
+                                        "Weights that share a scale: 32, 64 or 128");
+  group
+      .paths(
+          "--bits-for", bits_for, "GLOB=BITS[:GROUP]",
+          "Bits, or float, of modules whose path matches, '*.down_proj=6'; may be repeated: the last counts")
+      ->allow_extra_args(false)
+      ->each([](const std::string& rule) { ModuleRule::parse(rule, "--bits-for"); });
   group.choice("--rounding,--mode", mode, {"gpu", "cpu"},
                "The reference's rules of rounding, of its gpu or its cpu path");
   group.flag("--smaller-groups", smaller_groups, "Where the group doesn't divide, take a smaller one");
   group.flag("--quantize-routers", quantize_routers, "Routers to 8 bits, group 64, instead of float");
+  group.path("--save-plan", saved_plan, "FILE", "Write how each module is stored; -: to standard output");
+  group
+      .path("--plan", plan_file, "FILE",
+            "Store each module as a plan of --save-plan says, not as --bits does")
+      ->excludes(same_bits)
+      ->excludes(same_group);
 }
 
 QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
-  QuantizationOptions options;
-  options.params = {bits, group_size};
+  QuantizationOptions options = {.params = {bits, group_size}};
+  if (!plan_file.empty()) options = read_plan(plan_file, *opened.source);
+  for (const std::string& rule : bits_for) options.rules.push_back(ModuleRule::parse(rule, "--bits-for"));
   options.quantize_routers = quantize_routers;
   options.smaller_groups = smaller_groups;
   return plan_quantization(*opened.source, options);
@@ -43,18 +59,34 @@ static void print_skipped(const QuantizationPlan& plan, bool all) {
   }
 }
 
+static std::string str_of(const StoredAs& stored) {
+  return stored ? fmt::format("{} bits, group {}", stored->bits, stored->group_size) : "float";
+}
+
+// A line for each of several formats.
+static void print_formats(const QuantizationPlan& plan) {
+  std::map<std::string, std::vector<std::string>> by_format;
+  for (const PlannedModule& m : plan.modules) {
+    if (m.stored) by_format[str_of(m.stored)].push_back(m.path);
+  }
+  if (by_format.size() < 2) return;
+  for (const auto& [format, paths] : by_format) {
+    const std::string more = paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "";
+    fmt::print("{:<12} {}{}\n", format, paths[0], more);
+  }
+}
+
 void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, bool all) {
   std::int64_t quantized = 0;
   for (const PlannedModule& m : plan.modules) {
     quantized += m.stored.has_value();
     if (!all || (!m.stored && m.reason.empty())) continue;
-    const std::string stored =
-        m.stored ? fmt::format("{} bits, group {}", m.stored->bits, m.stored->group_size) : "float";
-    fmt::print("{:<56} {:<18} {}\n", m.path, str(m.shape), stored);
+    fmt::print("{:<56} {:<18} {}\n", m.path, str(m.shape), str_of(m.stored));
   }
   for (const std::string& name : plan.left_out) {
     fmt::print("left out     {} (the model has no such tensor)\n", name);
   }
+  if (!all) print_formats(plan);
   print_skipped(plan, all);
   const StorageSize size = storage_size(*opened.source, plan, model_dtype(*opened.source));
   fmt::print("quantized    {} modules, {}, {:.3f} bits per weight\n", quantized,

@@ -79,6 +79,8 @@
 #include "mixtape/ops/take_along_axis/take_along_axis.h"
 #include "mixtape/ops/top_k/extremes.h"
 #include "mixtape/ops/top_k/top_k.h"
+#include "mixtape/quant/module_rule.h"
+#include "mixtape/quant/plan_file.h"
 #include "mixtape/quant/quantization_config.h"
 #include "mixtape/quant/quantization_plan.h"
 #include "mixtape/quant/quantized_model.h"

@@ -28,18 +28,18 @@ std::string sort_key(const std::string& name) {
 // The options' settings by canonical path, with those of a tied model's two ends made complete.
 class Settings {
  public:
-  Settings(const QuantizationOptions& options, bool tied) {
-    options.params.check("quantization");
-    for (const auto& [path, stored] : options.modules) {
-      if (stored) stored->check("quantization of '" + path + "'");
-      const bool is_new = by_path_.emplace(canonical_path(path), stored).second;
-      require(is_new, "quantization of '", path, "' is asked for twice");
+  Settings(const ModelSource& source, const std::vector<ModelTensor>& tensors,
+           const QuantizationOptions& options) {
+    const bool tied = source.config().tie_word_embeddings;
+    take_modules(options);
+    if (tied) join_ends();
+    for (const ModuleRule& rule : options.rules) {
+      const StoredAs stored = stored_by(rule, options.params.group_size);
+      for (const std::string& path : matched_modules(rule, tensors, tied, source.where())) {
+        set(path, stored, tied);
+      }
     }
-    if (!tied) return;
-    if (const StoredAs* head = find(kHead)) by_path_.emplace(kEmbedding, *head);
-    if (const StoredAs* embedding = find(kEmbedding)) by_path_.emplace(kHead, *embedding);
-    unties_ = find(kHead) && *find(kHead) != *find(kEmbedding);
-    if (!unties_) by_path_.erase(kHead);
+    if (tied) join_ends();
   }
   const StoredAs* find(const std::string& path) const {
     const auto found = by_path_.find(canonical_path(path));
@@ -49,6 +49,33 @@ class Settings {
   const std::map<std::string, StoredAs>& all() const { return by_path_; }
 
  private:
+  void take_modules(const QuantizationOptions& options) {
+    options.params.check("quantization");
+    for (const auto& [path, stored] : options.modules) {
+      if (stored) stored->check("quantization of '" + path + "'");
+      const bool is_new = by_path_.emplace(canonical_path(path), stored).second;
+      require(is_new, "quantization of '", path, "' is asked for twice");
+    }
+  }
+  static StoredAs stored_by(const ModuleRule& rule, std::int32_t group_size) {
+    if (rule.bits == 0) return std::nullopt;
+    const AffineParams params = {rule.bits, rule.group_size == 0 ? group_size : rule.group_size};
+    params.check("bits for '" + rule.pattern + "'");
+    return params;
+  }
+  // By a rule: of a tied model's two names one stands for both.
+  void set(const std::string& path, const StoredAs& stored, bool tied) {
+    const bool is_embedding = tied && !unties_ && path == kHead;
+    by_path_.insert_or_assign(is_embedding ? kEmbedding : canonical_path(path), stored);
+  }
+  // A tied model's two ends: one setting counts for both, two unequal ones untie them.
+  void join_ends() {
+    if (const StoredAs* head = find(kHead)) by_path_.emplace(kEmbedding, *head);
+    if (const StoredAs* embedding = find(kEmbedding)) by_path_.emplace(kHead, *embedding);
+    unties_ = find(kHead) && *find(kHead) != *find(kEmbedding);
+    if (!unties_) by_path_.erase(kHead);
+  }
+
   std::map<std::string, StoredAs> by_path_;
   bool unties_ = false;
 };
@@ -80,8 +107,8 @@ void decide(PlannedModule& module, const Settings& settings, const QuantizationO
     return;
   }
   AffineParams params = asked ? **asked : is_router ? kRouterParams : options.params;
-  if (asked) params.check_cols("quantization of '" + module.path + "'", module.shape.cols());
   const std::int32_t group = fitting_group(module.shape.cols(), params.group_size, options.smaller_groups);
+  if (asked && group == 0) params.check_cols("quantization of '" + module.path + "'", module.shape.cols());
   if (group == 0) {
     module.reason = str("input size ", module.shape.cols(), " is not a multiple of ", params.group_size);
     return;
@@ -144,8 +171,7 @@ QuantizationPlan plan_quantization(const ModelSource& source, const Quantization
 QuantizationPlan plan_quantization(const ModelSource& source, const std::vector<ModelTensor>& tensors,
                                    const QuantizationOptions& options) {
   refuse_quantized(source);
-  const bool tied = source.config().tie_word_embeddings;
-  const Settings settings(options, tied);
+  const Settings settings(source, tensors, options);
   QuantizationPlan plan;
   plan.config.defaults = options.params;
   plan.unties_embeddings = settings.unties();

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "mixtape/quant/plan_file.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
@@ -150,6 +151,125 @@ TEST(QuantizationPlan, K4_TiedEmbeddings) {
   const QuantizationPlan half = plan({{"lm_head", std::nullopt}, {"model.embed_tokens", six}});
   EXPECT_TRUE(half.unties_embeddings);
   EXPECT_THAT(skipped(half), ElementsAre("lm_head: asked to stay in float"));
+}
+
+// "a=4" and so on, as --bits-for has them.
+std::vector<ModuleRule> rules(const std::vector<std::string>& texts) {
+  std::vector<ModuleRule> list;
+  for (const std::string& text : texts) list.push_back(ModuleRule::parse(text, "rule"));
+  return list;
+}
+
+TEST(QuantizationPlan, RulesByPattern) {
+  const auto plan = [](const std::vector<std::string>& texts, std::map<std::string, StoredAs> modules = {}) {
+    return plan_of(kMoe, {.params = {4, 32}, .modules = std::move(modules), .rules = rules(texts)});
+  };
+  const std::string up = "model.layers.9.mlp.switch_mlp.up_proj";
+  // The group is that of the other modules; the later rule wins, over `modules` too.
+  const QuantizationPlan later = plan({"*=3", "*proj=6", "lm_?ead=5:64"}, {{up, AffineParams{8, 64}}});
+  EXPECT_THAT(quantized(later), ElementsAre("model.embed_tokens 3/32", up + " 6/32", "lm_head 5/64"));
+  EXPECT_EQ(later.config.modules.at(up), StoredAs(AffineParams{6, 32}));
+  EXPECT_THAT(quantized(plan({"*proj=6", "*=3"})),
+              ElementsAre("model.embed_tokens 3/32", up + " 3/32", "lm_head 3/32"));
+  // Routers only by a pattern of their own.
+  EXPECT_THAT(quantized(plan({"*gate=8", "model.embed*=float"})),
+              ElementsAre("model.layers.9.mlp.shared_expert_gate 8/32", up + " 4/32",
+                          "model.layers.10.mlp.gate 8/32", "lm_head 4/32"));
+  const auto refused = [&](const std::string& rule, const std::string& message) {
+    MIXTAPE_EXPECT_ERROR(plan({rule}), ErrorCode::invalid_argument, message);
+  };
+  refused("*.up_prj=6", "'*.up_prj': matches no matrix of model, the nearest is '" + up + "'");
+  refused("model.norm=6", "'model.norm': matches no matrix of model");
+  refused("lm_head=6:128", "'lm_head': rows have 64 weights");
+  MIXTAPE_EXPECT_ERROR(plan_of(kMoe, {.rules = {{"lm_head", 7, 0}}}), ErrorCode::invalid_argument,
+                       "bits for 'lm_head': bits is 7");
+}
+
+TEST(QuantizationPlan, RulesAreRefusedThatSayNothing) {
+  for (const char* text : {"", "a", "=4", "a=", "a=x", "a=4:", "a=4:x", "a=4:64:32", "a=:64", "a=4.5",
+                           "a=Float", "a=float:32", "a=99999999999"}) {
+    MIXTAPE_EXPECT_ERROR(ModuleRule::parse(text, "--bits-for"), ErrorCode::invalid_argument,
+                         str("--bits-for is '", text, "', expected GLOB=BITS"));
+  }
+  MIXTAPE_EXPECT_ERROR(ModuleRule::parse("a=7", "--bits-for"), ErrorCode::invalid_argument, "bits is 7");
+  MIXTAPE_EXPECT_ERROR(ModuleRule::parse("a=0", "--bits-for"), ErrorCode::invalid_argument, "bits is 0");
+  MIXTAPE_EXPECT_ERROR(ModuleRule::parse("a=4:48", "--bits-for"), ErrorCode::invalid_argument,
+                       "group size is 48");
+}
+
+TEST(QuantizationPlan, K4_RulesForTiedEmbeddings) {
+  const Shapes tied({{"model.embed_tokens.weight", {100, 64}}, {"model.norm.weight", {64}}}, true);
+  const auto plan = [&](const std::vector<std::string>& texts, std::map<std::string, StoredAs> modules = {}) {
+    return plan_of(tied, {.params = {4, 64}, .modules = std::move(modules), .rules = rules(texts)});
+  };
+  EXPECT_THAT(quantized(plan({"*=3", "lm_head=8"})), ElementsAre("model.embed_tokens 8/64"));
+  EXPECT_THAT(quantized(plan({"lm_head=8", "model.embed_tokens=6"})), ElementsAre("model.embed_tokens 6/64"));
+  const std::map<std::string, StoredAs> two = {{"lm_head", AffineParams{8, 64}},
+                                               {"model.embed_tokens", AffineParams{4, 64}}};
+  EXPECT_THAT(quantized(plan({"lm_head=6"}, two)), ElementsAre("model.embed_tokens 4/64", "lm_head 6/64"));
+  EXPECT_THAT(quantized(plan({"*=6"}, two)), ElementsAre("model.embed_tokens 6/64"));
+}
+
+TEST(QuantizationPlan, AsAFile) {
+  const auto read = [](const nlohmann::json& json, const Shapes& source) {
+    const bool tied = source.config().tie_word_embeddings;
+    return planned_options(json, "plan.json", tensors_of(source, tied), tied, source.where());
+  };
+  const QuantizationPlan plan =
+      plan_of(kMoe, {.params = {4, 32}, .modules = {}, .rules = rules({"*proj=6:64"})});
+  const nlohmann::json json = plan_json(plan);
+  EXPECT_EQ(json["shapes"]["lm_head"], nlohmann::json({100, 64}));
+  EXPECT_EQ(json["quantization"]["model.layers.10.mlp.gate"], false);
+  const QuantizationPlan again = plan_of(kMoe, read(json, kMoe));
+  EXPECT_EQ(again.config.defaults, plan.config.defaults);
+  EXPECT_EQ(again.config.modules, plan.config.modules);
+  EXPECT_EQ(plan_json(again), json);
+
+  const Shapes tied({{"model.embed_tokens.weight", {100, 64}}}, true);
+  const nlohmann::json untied = plan_json(plan_of(
+      tied, {.params = {4, 64},
+             .modules = {{"lm_head", AffineParams{8, 64}}, {"model.embed_tokens", AffineParams{4, 64}}}}));
+  EXPECT_THAT(quantized(plan_of(tied, read(untied, tied))),
+              ElementsAre("model.embed_tokens 4/64", "lm_head 8/64"));
+}
+
+TEST(QuantizationPlan, FilesOfOtherModelsAndMalformedOnes) {
+  const std::vector<ModelTensor> tensors = {{"a.weight", "", {8, 64}, TensorKind::matrix},
+                                            {"b.weight", "", {8, 64}, TensorKind::matrix}};
+  const nlohmann::json a = {{"bits", 4}, {"group_size", 64}};
+  const nlohmann::json good = {{"quantization", {{"bits", 4}, {"group_size", 64}, {"a", a}, {"b", false}}},
+                               {"shapes", {{"a", {8, 64}}, {"b", {8, 64}}}}};
+  const auto read = [&](const nlohmann::json& json) {
+    return planned_options(json, "plan.json", tensors, false, "model");
+  };
+  EXPECT_EQ(read(good).modules.at("b"), std::nullopt);
+  const auto refused = [&](const std::string& message, auto change) {
+    nlohmann::json json = good;
+    change(json);
+    MIXTAPE_EXPECT_ERROR(read(json), ErrorCode::format, message);
+  };
+  const std::string other = "plan.json: is a plan of another model: ";
+  refused(other + "'a' is [8,128], model has [8,64]", [](auto& j) { j["shapes"]["a"][1] = 128; });
+  refused(other + "'a' is \"x\", model has [8,64]", [](auto& j) { j["shapes"]["a"] = "x"; });
+  refused(other + "model has no 'c'; the plan has no 'b'", [](auto& j) {
+    for (const char* key : {"quantization", "shapes"}) {
+      j[key]["c"] = j[key]["b"];
+      j[key].erase("b");
+    }
+  });
+  refused("; and 2 more", [](auto& j) {
+    for (const char* path : {"c", "d", "e", "f", "g"}) {
+      j["quantization"][path] = false;
+      j["shapes"][path] = {8, 64};
+    }
+  });
+  refused("plan.json: quantization has no 'b'", [](auto& j) { j["quantization"].erase("b"); });
+  refused("plan.json: shapes has no 'b'", [](auto& j) { j["shapes"].erase("b"); });
+  refused("plan.json: quantization of 'a': bits is 7", [](auto& j) { j["quantization"]["a"]["bits"] = 7; });
+  refused("plan.json: expected a plan, with an object 'shapes'", [](auto& j) { j.erase("shapes"); });
+  refused("plan.json: expected a plan, with an object 'quantization'",
+          [](auto& j) { j["quantization"] = 4; });
+  refused("plan.json: expected a plan, with an object 'quantization'", [](auto& j) { j = 4; });
 }
 
 TEST(QuantizationPlan, RefusesWhatCannotHold) {

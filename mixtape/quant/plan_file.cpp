@@ -1,0 +1,98 @@
+#include "mixtape/quant/plan_file.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mixtape/core/error.h"
+#include "mixtape/io/json_file.h"
+
+namespace mixtape {
+namespace {
+
+const std::string kEmbedding = "model.embed_tokens";
+const std::string kHead = "lm_head";
+
+// By canonical path.
+std::map<std::string, Shape> matrix_shapes(const std::vector<ModelTensor>& tensors) {
+  std::map<std::string, Shape> shapes;
+  for (const ModelTensor& t : tensors) {
+    if (t.kind != TensorKind::vector) shapes.emplace(canonical_path(module_path(t.name)), t.shape);
+  }
+  return shapes;
+}
+
+// The file's two objects name the same modules.
+void check_complete(const QuantizationConfig& config, const Json& shapes, const std::string& where) {
+  for (const auto& [path, stored] : config.modules) {
+    if (!shapes.contains(path)) fail(ErrorCode::format, where, ": shapes has no '", path, "'");
+  }
+  for (const auto& [path, shape] : shapes.items()) {
+    if (!config.modules.contains(path)) fail(ErrorCode::format, where, ": quantization has no '", path, "'");
+  }
+}
+
+// A sentence for each module in which the plan's shapes and the model's differ.
+std::vector<std::string> differences(const Json& found, std::map<std::string, Shape> wanted,
+                                     const std::string& model) {
+  std::vector<std::string> list;
+  for (const auto& [path, shape] : found.items()) {
+    const auto own = wanted.find(canonical_path(path));
+    if (own == wanted.end()) {
+      list.push_back(str(model, " has no '", path, "'"));
+    } else {
+      if (shape != Json(own->second.dims())) {
+        list.push_back(str("'", path, "' is ", shape.dump(), ", ", model, " has ", own->second));
+      }
+      wanted.erase(own);
+    }
+  }
+  for (const auto& [path, shape] : wanted) list.push_back(str("the plan has no '", path, "'"));
+  return list;
+}
+
+void refuse_other_model(const std::vector<std::string>& differing, const std::string& where) {
+  constexpr std::size_t kNamed = 3;
+  if (differing.empty()) return;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(differing.size(), kNamed); ++i)
+    text += (i > 0 ? "; " : "") + differing[i];
+  if (differing.size() > kNamed) text += str("; and ", differing.size() - kNamed, " more");
+  fail(ErrorCode::format, where, ": is a plan of another model: ", text);
+}
+
+}  // namespace
+
+Json plan_json(const QuantizationPlan& plan) {
+  QuantizationConfig config{.defaults = plan.config.defaults, .modules = {}};
+  Json shapes = Json::object();
+  for (const PlannedModule& m : plan.modules) {
+    if (m.kind == TensorKind::vector) continue;
+    config.modules.emplace(m.path, m.stored);
+    shapes[m.path] = m.shape.dims();
+  }
+  return {{"quantization", config.to_json()}, {"shapes", shapes}};
+}
+
+QuantizationOptions planned_options(const Json& plan, const std::string& where,
+                                    const std::vector<ModelTensor>& tensors, bool tied,
+                                    const std::string& model) {
+  for (const char* key : {"quantization", "shapes"}) {
+    if (!plan.is_object() || !plan.contains(key) || !plan[key].is_object())
+      fail(ErrorCode::format, where, ": expected a plan, with an object '", key, "'");
+  }
+  const QuantizationConfig config = QuantizationConfig::parse(plan["quantization"], where);
+  const Json& shapes = plan["shapes"];
+  check_complete(config, shapes, where);
+  std::map<std::string, Shape> wanted = matrix_shapes(tensors);
+  if (tied && shapes.contains(kHead)) wanted.emplace(kHead, wanted.at(kEmbedding));  // a plan that unties
+  refuse_other_model(differences(shapes, std::move(wanted), model), where);
+  return {.params = config.defaults, .modules = config.modules};
+}
+
+QuantizationOptions read_plan(const std::string& path, const ModelSource& source) {
+  const ModelConfig config = source.config();
+  return planned_options(parse_json(read_text(path), path), path, tensor_list(config),
+                         config.tie_word_embeddings, source.where());
+}
+
+}  // namespace mixtape
