@@ -5,7 +5,7 @@
 //     rows=N self=N              training rows of the texts together, and rows sampled from the model
 //     report_rows=32 validation_rows=16 statistics_rows=128
 //     stages=mlx,ls,wls,gptq     fits to measure, each one after those it needs
-//     dwq=RATE[,...]             training from the last fit, at each rate; codes=SCALES:CODES[,...] codes too
+//     dwq=RATE[xSTEPS][,...]     training from the last fit; codes=RATE:CODERATE[xSTEPS][,...] codes too
 //     steps=150 batch=16 temperature=1
 //     grid_free=yes              the model's weights are first moved at random inside their 4-bit cells and healed by
 //                                distillation from the original: a teacher without the grid of its Q4_1 file
@@ -217,16 +217,16 @@ class Bench {
     DwqOptions o;
     o.train.steps = s_.whole("steps", 150);
     o.train.batch_size = s_.whole("batch", 16);
-    // "SCALES" or "SCALES:CODES"
     o.train.learning_rate = std::stod(rate);
     if (rate.find(':') != std::string::npos) o.train.code_rate = std::stod(rate.substr(rate.find(':') + 1));
+    if (rate.find('x') != std::string::npos) o.train.steps = std::stoll(rate.substr(rate.find('x') + 1));
     o.trains_codes = codes;
     o.loss.temperature = std::stof(s_.text("temperature", "1"));
     Student student = copy_of(start);
     const auto begin = Clock::now();
     const RunHooks hooks;
     const TrainReport report = dwq(o).improve({teacher, plan, data_, hooks, {}}, student);
-    const std::string name = str(from, codes ? "+codes " : "+dwq ", rate, " x", o.train.steps);
+    const std::string name = str(from, codes ? "+codes " : "+dwq ", rate);
     std::fprintf(stderr, "%s: validation %.4f to %.4f at step %lld\n", name.c_str(),
                  report.validation.front().loss, report.best_loss, static_cast<long long>(report.best_step));
     measure(teacher, name, student, seconds_since(begin));

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/calibrate_options.h"
 #include "cli/calibration_report.h"
 #include "cli/commands.h"
 #include "cli/group_table.h"
@@ -14,13 +15,9 @@
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
-#include "cli/quantize_options.h"
 #include "cli/terminal.h"
-#include "cli/text_options.h"
 #include "cli/training_hooks.h"
-#include "mixtape/calib/dwq.h"
 #include "mixtape/calib/memory.h"
-#include "mixtape/calib/recipe.h"
 #include "mixtape/calib/reference_recipe.h"
 #include "mixtape/quant/plan_file.h"
 
@@ -30,54 +27,9 @@ namespace {
 // Of a model on text that it was made for; far more says that the text isn't what it seems.
 constexpr double kOddPerplexity = 100.0;
 
-struct ProgramOptions {
-  ModelOptions model;
-  TextOptions text;
-  QuantizeOptions quantize;
-  DwqOptions dwq;
-  std::string recipe = "good";
-  std::string fit = "gptq";
-  std::string trained;  // nothing, scales or codes; empty: as the recipe says
-  std::string target_dir;
-  std::string json_file;
-  bool reference_compat = false;
-  bool one_pass = false;                            // as many steps as one pass over the rows takes
-  bool chooses_batch = true, chooses_steps = true;  // by the recipe
-  bool stream_teacher = false;
-  bool dry_run = false;
-  bool write_on_interrupt = false;
-
-  Effort effort() const {
-    return recipe == "fast" ? Effort::fast : recipe == "best" ? Effort::best : Effort::good;
-  }
-  InitialFit initial_fit() const {
-    return fit == "mlx"             ? InitialFit::rounding
-           : fit == "least-squares" ? InitialFit::least_squares
-                                    : InitialFit::gptq;
-  }
-  bool trains() const { return trained != "nothing"; }
-
-  // What the recipe decides and the command line does not name.
-  void settle(const ModelConfig& config, const Device& device) {
-    const bool is_fast = effort() == Effort::fast;
-    const Training training = training_of(is_fast ? Effort::good : effort(), config, text.length, device);
-    if (trained.empty()) trained = is_fast ? "nothing" : training.trains_codes ? "codes" : "scales";
-    if (chooses_batch) dwq.train.batch_size = training.batch_size;
-    if (chooses_steps) dwq.train.steps = training.steps;
-    dwq.trains_codes = trained == "codes";
-  }
-
-  // Fits, then training, as far as asked for.
-  std::vector<Method> methods() const {
-    std::vector<Method> all = fits(initial_fit(), quantize.rounding());
-    if (trains()) all.push_back(mixtape::dwq(dwq));
-    return all;
-  }
-};
-
 class CalibrateRun {
  public:
-  explicit CalibrateRun(const ProgramOptions& options)
+  explicit CalibrateRun(const CalibrateOptions& options)
       : o_(options),
         output_(o_.quantize.out, o_.model.path),
         report_file_(o_.json_file, o_.quantize.out),
@@ -254,7 +206,7 @@ class CalibrateRun {
     return json;
   }
 
-  ProgramOptions o_;
+  CalibrateOptions o_;
   ModelOutput output_;
   ReportFile report_file_;
   ReportFile plan_file_;
@@ -269,112 +221,21 @@ class CalibrateRun {
   Calibration calibration_;
 };
 
-void add_recipe_options(CLI::App& command, ProgramOptions& o) {
-  OptionGroup group(command, "Recipe");
-  group.choice(
-      "--recipe", o.recipe, {"fast", "good", "best"},
-      "fast: fits alone, seconds to minutes; good: and trains scales, about 8 minutes on two cores; best: "
-      "four times as long, learned codes too");
-  group.choice(
-      "--fit", o.fit, {"mlx", "least-squares", "gptq"},
-      "The fit before training: plain rounding alone; then least squares weighted by the inputs; then GPTQ");
-  group.choice(
-      "--train", o.trained, {"nothing", "scales", "codes"},
-      "What learns after the fit: scales and biases, or codes with them; if not given, codes where the model "
-      "is small enough");
-}
-
-void add_training_options(CLI::App& command, ProgramOptions& o) {
-  TrainOptions& train = o.dwq.train;
-  OptionGroup group(command, "Training");
-  group.whole("--steps", train.steps, {.least = 1}, "Optimizer steps; if not given, the recipe's");
-  group.whole("--batch,--batch-size", train.batch_size, {.least = 1},
-              "Rows per step; if not given, 4 on a CPU and 16 on a GPU");
-  group.number("--lr,--learning-rate", train.learning_rate, kRates,
-               "Step size, in units of each tensor's mean |scale|; if not given it follows the start's KL");
-  group.number("--temperature,--temp", o.dwq.loss.temperature, {.least = 0.001, .most = 1000},
-               "Temperature of the distillation loss");
-  group.whole("--top-k", o.dwq.loss.top_k, {.least = 0},
-              "Compare only the teacher's K largest logits and the rest as one; 0: all");
-  group.number("--clip", train.clip_norm, {.least = 0}, "Largest norm of the gradient, 0: any");
-  group.whole("--validate-every", train.validate_every, {.least = 0},
-              "Steps between validations, 0: ten in all");
-  group.flag("--reference-compat", o.reference_compat, "The exact recipe of mlx-lm's own dwq");
-  group.flag("--write-on-interrupt", o.write_on_interrupt, kInterruptHelp);
-}
-
-void add_memory_options(CLI::App& command, ProgramOptions& o) {
-  OptionGroup memory(command, "Memory");
-  memory.flag("--checkpoint,--grad-checkpoint", o.dwq.train.checkpoint_blocks,
-              "Recompute activations: less memory, more time");
-  memory.flag("--stream-teacher", o.stream_teacher,
-              "Read the teacher's blocks from its files in each pass: less memory, more time");
-  memory.path("--target-dir", o.target_dir, "DIR",
-              "Keep the teacher's --top-k targets here, or use those that are there");
-  memory.flag(
-      "--dry-run", o.dry_run,
-      "Try every place, print modules, sizes, bits per weight and predicted peak memory; run nothing");
-  OptionGroup(command, "Report").path("--json", o.json_file, "FILE", kJsonHelp);
-}
-
-// A place for the teacher's targets that can't be made is found before anything is loaded.
-void check_targets(const ProgramOptions& o) {
-  if (o.target_dir.empty()) return;
-  require(o.dwq.loss.top_k > 0, "--target-dir stores the largest logits: --top-k is ", o.dwq.loss.top_k,
-          ", expected 1 or more");
-  refuse_inside("--target-dir", o.target_dir, "--out", o.quantize.out);
-  if (!std::filesystem::exists(o.target_dir)) const AtomicDirectory rehearsal(o.target_dir);
-}
-
-// The recipe's settings, but for what the command line names.
-void use_reference_recipe(const CLI::App& command, ProgramOptions& o) {
-  TrainOptions& train = o.dwq.train;
-  const TrainOptions asked = train;
-  apply_reference_settings(train);
-  if (command.count("--lr") > 0) train.learning_rate = asked.learning_rate;
-  if (command.count("--batch") > 0) train.batch_size = asked.batch_size;
-  if (command.count("--temperature") == 0) o.dwq.loss.temperature = 2.0f;
-  if (command.count("--validate-every") > 0) train.validate_every = asked.validate_every;
-  o.one_pass = command.count("--steps") == 0;
-  require(o.text.shares.empty() && o.text.report_files.empty(),
-          "--reference-compat splits rows as that program does: expected no --share or --report-text");
-  o.fit = "mlx";
-  o.trained = "scales";
-  o.chooses_batch = o.chooses_steps = o.dwq.rate_from_start = false;
-  o.dwq.reference_order = true;
-  o.text.ends_texts = true;
-  if (command.count("--validation-rows") == 0) o.text.validation_rows = 32;
-  if (command.count("--seed") == 0) o.text.seed = 123;
-}
-
 }  // namespace
 
 void add_calibrate(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "calibrate", "Makes the quantized copy of a model that is nearest to it; also called dwq.");
   command->alias("dwq");
-  auto o = std::make_shared<ProgramOptions>();
-  o->model.add(*command);
-  o->quantize.add(*command);
-  o->text.add(*command);
-  o->text.add_sampling(*command);
-  add_recipe_options(*command, *o);
-  add_training_options(*command, *o);
-  add_memory_options(*command, *o);
+  auto o = std::make_shared<CalibrateOptions>();
+  o->add(*command);
   command->footer(
       "Examples:\n"
       "  mixtape calibrate -m Qwen3-0.6B -o Qwen3-0.6B-3bit --bits 3 --text my_text.txt\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out --recipe best --chats chats.jsonl\n"
       "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
   command->callback([o, command, &status] {
-    check_targets(*o);
-    o->dwq.loss.rest_bucket = o->dwq.loss.top_k > 0 && !o->reference_compat;
-    o->chooses_batch = command->count("--batch") == 0;
-    o->chooses_steps = command->count("--steps") == 0;
-    o->dwq.rate_from_start = command->count("--lr") == 0;
-    if (o->reference_compat) use_reference_recipe(*command, *o);
-    o->dwq.target_dir = o->target_dir;
-    o->dwq.seed = o->text.seed;
+    o->finish(*command);
     status = CalibrateRun(*o).run();
   });
 }

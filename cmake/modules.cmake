@@ -12,6 +12,11 @@ target_include_directories(mixtape_flags SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
 target_compile_definitions(mixtape_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)")
 target_compile_options(mixtape_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                        $<$<BOOL:${MIXTAPE_WERROR}>:-Werror> -ffp-contract=off)
+# g++ 12 stores {a, a, 0, 0} as {a, a, a, a} where it vectorizes straight-line code for AVX-512: it takes the constant,
+# whose upper half is 0, for a repetition of its lower one.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(mixtape_flags INTERFACE -fno-tree-slp-vectorize)
+endif()
 target_link_libraries(mixtape_flags INTERFACE ${CMAKE_DL_LIBS} OpenMP::OpenMP_CXX ${DNNL_LIBRARY} PkgConfig::HWY PkgConfig::PCRE2
                       PkgConfig::UTF8PROC nlohmann_json::nlohmann_json)
 # For those who handle JSON (io/json_fwd.h): the folders above the ops, and programs.

@@ -1,0 +1,138 @@
+#include "cli/calibrate_options.h"
+
+#include <filesystem>
+
+#include "cli/outputs.h"
+#include "mixtape/calib/reference_recipe.h"
+
+namespace mixtape::cli {
+namespace {
+
+Effort effort_of(const std::string& recipe) {
+  return recipe == "fast" ? Effort::fast : recipe == "best" ? Effort::best : Effort::good;
+}
+
+InitialFit initial_fit_of(const std::string& fit) {
+  return fit == "mlx"             ? InitialFit::rounding
+         : fit == "least-squares" ? InitialFit::least_squares
+                                  : InitialFit::gptq;
+}
+
+void add_recipe_options(CLI::App& command, CalibrateOptions& o) {
+  OptionGroup group(command, "Recipe");
+  group.choice(
+      "--recipe", o.recipe, {"fast", "good", "best"},
+      "fast: fits alone, seconds to minutes; good: and trains scales, about 8 minutes on two cores; best: "
+      "four times as long, learned codes too");
+  group.choice(
+      "--fit", o.fit, {"mlx", "least-squares", "gptq"},
+      "The fit before training: plain rounding alone; then least squares weighted by the inputs; then GPTQ");
+  group.choice(
+      "--train", o.trained, {"nothing", "scales", "codes"},
+      "What learns after the fit: scales and biases, or codes with them; if not given, codes where the model "
+      "is small enough");
+}
+
+void add_training_options(CLI::App& command, CalibrateOptions& o) {
+  TrainOptions& train = o.dwq.train;
+  OptionGroup group(command, "Training");
+  group.whole("--steps", train.steps, {.least = 1}, "Optimizer steps; if not given, the recipe's");
+  group.whole("--batch,--batch-size", train.batch_size, {.least = 1},
+              "Rows per step; if not given, 4 on a CPU and 16 on a GPU");
+  group.number("--lr,--learning-rate", train.learning_rate, kRates,
+               "Step size, in units of each tensor's mean |scale|; if not given it follows the start's KL");
+  group.number("--temperature,--temp", o.dwq.loss.temperature, {.least = 0.001, .most = 1000},
+               "Temperature of the distillation loss");
+  group.whole("--top-k", o.dwq.loss.top_k, {.least = 0},
+              "Compare only the teacher's K largest logits and the rest as one; 0: all");
+  group.number("--clip", train.clip_norm, {.least = 0}, "Largest norm of the gradient, 0: any");
+  group.whole("--validate-every", train.validate_every, {.least = 0},
+              "Steps between validations, 0: ten in all");
+  group.flag("--reference-compat", o.reference_compat, "The exact recipe of mlx-lm's own dwq");
+  group.flag("--write-on-interrupt", o.write_on_interrupt, kInterruptHelp);
+}
+
+void add_memory_options(CLI::App& command, CalibrateOptions& o) {
+  OptionGroup memory(command, "Memory");
+  memory.flag("--checkpoint,--grad-checkpoint", o.dwq.train.checkpoint_blocks,
+              "Recompute activations: less memory, more time");
+  memory.flag("--stream-teacher", o.stream_teacher,
+              "Read the teacher's blocks from its files in each pass: less memory, more time");
+  memory.path("--target-dir", o.target_dir, "DIR",
+              "Keep the teacher's --top-k targets here, or use those that are there");
+  memory.flag(
+      "--dry-run", o.dry_run,
+      "Try every place, print modules, sizes, bits per weight and predicted peak memory; run nothing");
+  OptionGroup(command, "Report").path("--json", o.json_file, "FILE", kJsonHelp);
+}
+
+// A place for the teacher's targets that can't be made is found before anything is loaded.
+void check_targets(const CalibrateOptions& o) {
+  if (o.target_dir.empty()) return;
+  require(o.dwq.loss.top_k > 0, "--target-dir stores the largest logits: --top-k is ", o.dwq.loss.top_k,
+          ", expected 1 or more");
+  refuse_inside("--target-dir", o.target_dir, "--out", o.quantize.out);
+  if (!std::filesystem::exists(o.target_dir)) const AtomicDirectory rehearsal(o.target_dir);
+}
+
+// The recipe's settings, but for what the command line names.
+void use_reference_recipe(const CLI::App& command, CalibrateOptions& o) {
+  TrainOptions& train = o.dwq.train;
+  const TrainOptions asked = train;
+  apply_reference_settings(train);
+  if (command.count("--lr") > 0) train.learning_rate = asked.learning_rate;
+  if (command.count("--batch") > 0) train.batch_size = asked.batch_size;
+  if (command.count("--temperature") == 0) o.dwq.loss.temperature = 2.0f;
+  if (command.count("--validate-every") > 0) train.validate_every = asked.validate_every;
+  o.one_pass = command.count("--steps") == 0;
+  require(o.text.shares.empty() && o.text.report_files.empty(),
+          "--reference-compat splits rows as that program does: expected no --share or --report-text");
+  o.fit = "mlx";
+  o.trained = "scales";
+  o.chooses_batch = o.chooses_steps = o.dwq.rate_from_start = false;
+  o.dwq.reference_order = true;
+  o.text.ends_texts = true;
+  if (command.count("--validation-rows") == 0) o.text.validation_rows = 32;
+  if (command.count("--seed") == 0) o.text.seed = 123;
+}
+
+}  // namespace
+
+void CalibrateOptions::add(CLI::App& command) {
+  model.add(command);
+  quantize.add(command);
+  text.add(command);
+  text.add_sampling(command);
+  add_recipe_options(command, *this);
+  add_training_options(command, *this);
+  add_memory_options(command, *this);
+}
+
+void CalibrateOptions::finish(const CLI::App& command) {
+  check_targets(*this);
+  dwq.loss.rest_bucket = dwq.loss.top_k > 0 && !reference_compat;
+  chooses_batch = command.count("--batch") == 0;
+  chooses_steps = command.count("--steps") == 0;
+  dwq.rate_from_start = command.count("--lr") == 0;
+  if (reference_compat) use_reference_recipe(command, *this);
+  dwq.target_dir = target_dir;
+  dwq.seed = text.seed;
+}
+
+void CalibrateOptions::settle(const ModelConfig& config, const Device& device) {
+  const Effort effort = effort_of(recipe);
+  const bool is_fast = effort == Effort::fast;
+  const Training training = training_of(is_fast ? Effort::good : effort, config, text.length, device);
+  if (trained.empty()) trained = is_fast ? "nothing" : training.trains_codes ? "codes" : "scales";
+  if (chooses_batch) dwq.train.batch_size = training.batch_size;
+  if (chooses_steps) dwq.train.steps = training.steps;
+  dwq.trains_codes = trained == "codes";
+}
+
+std::vector<Method> CalibrateOptions::methods() const {
+  std::vector<Method> all = fits(initial_fit_of(fit), quantize.rounding());
+  if (trains()) all.push_back(mixtape::dwq(dwq));
+  return all;
+}
+
+}  // namespace mixtape::cli

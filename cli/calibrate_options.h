@@ -1,0 +1,44 @@
+// What `mixtape calibrate` can be told.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/model_options.h"
+#include "cli/quantize_options.h"
+#include "cli/text_options.h"
+#include "mixtape/calib/dwq.h"
+#include "mixtape/calib/recipe.h"
+
+namespace mixtape::cli {
+
+struct CalibrateOptions {
+  ModelOptions model;
+  TextOptions text;
+  QuantizeOptions quantize;
+  DwqOptions dwq;
+  std::string recipe = "good";
+  std::string fit = "gptq";
+  std::string trained;  // nothing, scales or codes; empty: as the recipe says
+  std::string target_dir;
+  std::string json_file;
+  bool reference_compat = false;
+  bool one_pass = false;                            // as many steps as one pass over the rows takes
+  bool chooses_batch = true, chooses_steps = true;  // by the recipe
+  bool stream_teacher = false;
+  bool dry_run = false;
+  bool write_on_interrupt = false;
+
+  void add(CLI::App& command);
+  // Once the command line is read: what options say together, and whether the places that they name can be made.
+  void finish(const CLI::App& command);
+  // What the recipe decides and the command line does not name.
+  void settle(const ModelConfig& config, const Device& device);
+
+  bool trains() const { return trained != "nothing"; }
+  // Fits, then training, as far as asked for.
+  std::vector<Method> methods() const;
+};
+
+}  // namespace mixtape::cli
