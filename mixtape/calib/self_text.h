@@ -26,11 +26,11 @@ std::optional<ChatTurns> chat_turns(const ChatTemplate& chat_template, const Tok
 // Kinds of beginnings. Each that there is takes an equal part of the rows; the first ones take one more where that
 // doesn't come out even. At least one must be there.
 struct Beginnings {
-  std::optional<std::uint32_t> first;  // the token that begins a text, and nothing else
+  std::optional<std::uint32_t> first = {};  // the token that begins a text, and nothing else
   // The model writes user and assistant, turn after turn, until the row is full; the template stands between them.
-  std::optional<ChatTurns> chat;
-  std::vector<std::uint32_t> ends;  // tokens that end a turn, beside the first one of what follows it
-  std::vector<TokenRow> texts;      // rows whose first kBeginning tokens are continued, in an order by seed
+  std::optional<ChatTurns> chat = {};
+  std::vector<std::uint32_t> ends = {};  // tokens that end a turn, beside the first one of what follows it
+  std::vector<TokenRow> texts = {};  // rows whose first kBeginning tokens are continued, in an order by seed
 };
 inline constexpr std::size_t kBeginning = 8;
 
