@@ -32,8 +32,8 @@ class CalibrateRun {
   explicit CalibrateRun(const CalibrateOptions& options)
       : o_(options),
         output_(o_.quantize.out, o_.model.path),
-        report_file_(o_.json_file, o_.quantize.out),
-        plan_file_(o_.quantize.place_for_plan()),
+        report_file_(o_.json_file, inputs(o_), o_.quantize.out),
+        plan_file_(o_.quantize.place_for_plan(inputs(o_))),
         device_(open_device(options.model.device)),
         opened_(options.model.open()),
         tape_(device_),
@@ -63,6 +63,12 @@ class CalibrateRun {
   }
 
  private:
+  static std::vector<std::string> inputs(const CalibrateOptions& o) {
+    std::vector<std::string> all = o.text.files();
+    all.insert(all.end(), {o.model.path, o.quantize.plan_file});
+    return all;
+  }
+
   // What can be wrong with the command line or the files is found before the teacher is loaded.
   void prepare() {
     const bool is_sampled = o_.text.is_sampled();

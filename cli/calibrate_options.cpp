@@ -36,11 +36,16 @@ void add_recipe_options(CLI::App& command, CalibrateOptions& o) {
 void add_training_options(CLI::App& command, CalibrateOptions& o) {
   TrainOptions& train = o.dwq.train;
   OptionGroup group(command, "Training");
-  group.whole("--steps", train.steps, {.least = 1}, "Optimizer steps; if not given, the recipe's");
-  group.whole("--batch,--batch-size", train.batch_size, {.least = 1},
-              "Rows per step; if not given, 4 on a CPU and 16 on a GPU");
-  group.number("--lr,--learning-rate", train.learning_rate, kRates,
-               "Step size, in units of each tensor's mean |scale|; if not given it follows the start's KL");
+  group.whole("--steps", train.steps, {.least = 1}, "Optimizer steps; if not given, the recipe's")
+      ->default_str("");
+  group
+      .whole("--batch,--batch-size", train.batch_size, {.least = 1},
+             "Rows per step; if not given, 4 on a CPU and 16 on a GPU")
+      ->default_str("");
+  group
+      .number("--lr,--learning-rate", train.learning_rate, kRates,
+              "Step size, in units of each tensor's mean |scale|; if not given it follows the start's KL")
+      ->default_str("");
   group.number("--temperature,--temp", o.dwq.loss.temperature, {.least = 0.001, .most = 1000},
                "Temperature of the distillation loss");
   group.whole("--top-k", o.dwq.loss.top_k, {.least = 0},
@@ -96,6 +101,19 @@ void use_reference_recipe(const CLI::App& command, CalibrateOptions& o) {
   if (command.count("--seed") == 0) o.text.seed = 123;
 }
 
+// Options that would say nothing.
+void refuse_idle(const CLI::App& command, const CalibrateOptions& o) {
+  const auto refuse = [&](const std::vector<std::string>& names, const std::string& why) {
+    for (const std::string& name : names) require(command.count(name) == 0, name, " has no effect: ", why);
+  };
+  if (o.reference_compat) refuse({"--recipe", "--fit", "--train"}, "--reference-compat says what is done");
+  if (o.trained == "nothing" || (o.trained.empty() && o.recipe == "fast" && !o.reference_compat)) {
+    refuse({"--steps", "--lr", "--temperature", "--top-k", "--clip", "--validate-every", "--target-dir",
+            "--checkpoint", "--write-on-interrupt"},
+           o.trained.empty() ? "--recipe fast trains nothing" : "--train nothing");
+  }
+}
+
 }  // namespace
 
 void CalibrateOptions::add(CLI::App& command) {
@@ -109,6 +127,7 @@ void CalibrateOptions::add(CLI::App& command) {
 }
 
 void CalibrateOptions::finish(const CLI::App& command) {
+  refuse_idle(command, *this);
   check_targets(*this);
   dwq.loss.rest_bucket = dwq.loss.top_k > 0 && !reference_compat;
   chooses_batch = command.count("--batch") == 0;

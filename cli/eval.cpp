@@ -40,7 +40,7 @@ class EvalRun {
  public:
   explicit EvalRun(const EvalOptions& options)
       : o_(options),
-        report_(o_.json_file),
+        report_(o_.json_file, inputs(o_)),
         device_(open_device(o_.model.device)),
         opened_(o_.model.open()),
         dtype_(o_.model.compute_dtype(opened_.config)),
@@ -95,7 +95,14 @@ class EvalRun {
     rows_ = base_->rows();
   }
 
+  static std::vector<std::string> inputs(const EvalOptions& o) {
+    std::vector<std::string> all = {o.model.path, o.teacher, o.versus, o.base};
+    all.insert(all.end(), o.text_files.begin(), o.text_files.end());
+    return all;
+  }
+
   void prepare_file() {
+    refuse_input("--save-base", o_.save_base, inputs(o_));
     require(o_.length >= 3, "--length is ", o_.length, ", expected 3 or more with --save-base");
     file_ = place_for(o_.save_base, base_logits_bytes(static_cast<std::int64_t>(rows_.size()), o_.length,
                                                       opened_.config.vocab_size));

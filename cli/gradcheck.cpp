@@ -125,7 +125,7 @@ void print_bounds(const Device& device, const std::vector<testing::OpChecks>& ch
 }
 
 int run_gradcheck(const GradcheckOptions& o) {
-  ReportFile report(o.json_file);
+  ReportFile report(o.json_file, {});
   const Device device = Device::open(o.device);
   const std::vector<testing::OpChecks> chosen = chosen_checks(o.ops);
   if (o.list) {

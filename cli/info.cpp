@@ -228,8 +228,8 @@ struct InfoOptions {
 };
 
 void run_info(const InfoOptions& o) {
-  ReportFile report(o.json_file);
   const fs::path path = find_model(o.path);
+  ReportFile report(o.json_file, {path.string()});
   const auto source = open_model(path);
   const ModelConfig config = source->config();
   Facts facts;

@@ -37,10 +37,13 @@ std::string table(const nlohmann::json& record) {
 
 std::string how(const nlohmann::json& record) {
   if (!record.contains("steps")) return "rounded";
-  return fmt::format(
-      "rounded, and its scales and biases calibrated in {} steps against the original's next-token "
-      "distributions",
-      record.at("steps").get<std::int64_t>());
+  std::string stages;
+  for (const nlohmann::json& stage : record.value("stages", nlohmann::json::array())) {
+    if (stage.at("kept").get<bool>())
+      stages += (stages.empty() ? "" : ", ") + stage.at("method").get<std::string>();
+  }
+  return fmt::format("calibrated against the original ({}; {} steps of training)", stages,
+                     record.at("steps").get<std::int64_t>());
 }
 
 std::string widths(const nlohmann::json& record) {

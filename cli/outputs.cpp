@@ -96,6 +96,20 @@ void refuse_inside(const std::string& what, const std::string& path, const std::
   require(end != outer.end(), what, ": ", path, " lies in the directory of ", of, ", expected another place");
 }
 
+void refuse_input(const std::string& what, const std::string& path, const std::vector<std::string>& inputs) {
+  std::error_code ignored;
+  if (path.empty() || path == "-" || !fs::exists(path, ignored)) return;
+  for (const std::string& input : inputs) {
+    if (input.empty() || !fs::exists(input, ignored)) continue;
+    if (fs::is_directory(input, ignored)) {
+      refuse_inside(what, path, "the model", input);
+    } else {
+      require(!fs::equivalent(path, input, ignored), what, ": ", path,
+              " is a file that this run reads, expected ", "another place");
+    }
+  }
+}
+
 std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t bytes) {
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) fail(ErrorCode::io, name, ": found a directory, expected a file");
@@ -132,18 +146,28 @@ void ModelOutput::write(const std::function<void(AtomicDirectory&)>& fill) {
   fmt::print("wrote        {}, {}\n", out_, format_bytes(bytes_in(directory_->target())));
 }
 
-ReportFile::ReportFile(const std::string& name, const std::string& out, const std::string& option)
+ReportFile::ReportFile(const std::string& name, const std::vector<std::string>& inputs,
+                       const std::string& out, const std::string& option)
     : name_(name) {
   if (name.empty()) return;
+  refuse_input(option, name, inputs);
   if (!out.empty()) refuse_inside(option, name, "--out", out);
   file_ = std::make_unique<OutputFile>(name);
   tell_swept(file_->swept());
+  if (name != "-") return;
+  std::fflush(stdout);
+  stdout_ = ::dup(STDOUT_FILENO);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
 }
 
 void ReportFile::write(const nlohmann::json& report) {
   if (!file_) return;
   const std::string text = report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  std::fflush(stdout);  // "-" comes after what was printed
+  std::fflush(stdout);
+  if (stdout_ >= 0) {
+    ::dup2(stdout_, STDOUT_FILENO);
+    ::close(std::exchange(stdout_, -1));
+  }
   try {
     file_->write(text);
   } catch (const Error& error) {

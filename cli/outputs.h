@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/output_file.h"
@@ -20,6 +21,9 @@ void refuse_inside(const std::string& what, const std::string& path, const std::
 // The place of one large file of `bytes`: made, warned of what dead runs left beside it. Throws io, naming it, where
 // that can't be, a directory has its name, the disk has less room, or the process may not write files as large.
 std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t bytes);
+
+// Throws if `path` is one of the files that the run reads, or lies in one of its directories; empty names are none.
+void refuse_input(const std::string& what, const std::string& path, const std::vector<std::string>& inputs);
 
 // The directory of --out.
 class ModelOutput {
@@ -42,9 +46,10 @@ class ModelOutput {
 // The file of --json, or of another `option`; "-" is standard output.
 class ReportFile {
  public:
-  // An empty name: there is no report. It may not lie in `out`, the directory of --out, if that is given.
-  explicit ReportFile(const std::string& name, const std::string& out = "",
-                      const std::string& option = "--json");
+  // An empty name: there is no report. It may not lie in `out`, the directory of --out, if that is given, nor be one
+  // of the run's inputs. "-": what else goes to standard output goes to standard error until it is written.
+  explicit ReportFile(const std::string& name, const std::vector<std::string>& inputs,
+                      const std::string& out = "", const std::string& option = "--json");
 
   // If the system refuses, the report is kept in another place, and an error says where.
   void write(const nlohmann::json& report);
@@ -52,6 +57,7 @@ class ReportFile {
  private:
   std::string name_;
   std::unique_ptr<OutputFile> file_;
+  int stdout_ = -1;  // where "-" goes
 };
 
 }  // namespace mixtape::cli

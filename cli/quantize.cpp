@@ -20,7 +20,7 @@ struct QuantizeCommand {
 
 void run_quantize(const QuantizeCommand& o) {
   ModelOutput output(o.quantize.out, o.model.path);
-  ReportFile plan_file = o.quantize.place_for_plan();
+  ReportFile plan_file = o.quantize.place_for_plan({o.model.path, o.quantize.plan_file});
   const Device device = open_device(o.model.device);
   const OpenedModel opened = o.model.open();
   const QuantizationPlan plan = o.quantize.plan(opened);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -42,7 +43,14 @@ QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
   for (const std::string& rule : bits_for) options.rules.push_back(ModuleRule::parse(rule, "--bits-for"));
   options.quantize_routers = quantize_routers;
   options.smaller_groups = smaller_groups;
-  return plan_quantization(*opened.source, options);
+  QuantizationPlan plan = plan_quantization(*opened.source, options);
+  const std::vector<PlannedModule> skipped = plan.skipped();
+  require(std::any_of(plan.modules.begin(), plan.modules.end(),
+                      [](const PlannedModule& m) { return m.stored.has_value(); }),
+          "no matrix of the model would be quantized: ", skipped.empty() ? "there is none" : skipped[0].path,
+          ": ", skipped.empty() ? "" : skipped[0].reason,
+          "; --smaller-groups or another --group-size may help");
+  return plan;
 }
 
 // A line for each module that stays in float; without `all` one for each reason that more than three share.

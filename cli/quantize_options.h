@@ -26,7 +26,9 @@ struct QuantizeOptions {
   // Of --plan, or of the other options; then --bits-for.
   QuantizationPlan plan(const OpenedModel& opened) const;
   // The file of --save-plan.
-  ReportFile place_for_plan() const { return ReportFile(saved_plan, out, "--save-plan"); }
+  ReportFile place_for_plan(const std::vector<std::string>& inputs) const {
+    return ReportFile(saved_plan, inputs, out, "--save-plan");
+  }
   Rounding rounding() const { return mode == "cpu" ? Rounding::cpu : Rounding::gpu; }
 };
 

@@ -121,6 +121,12 @@ void TextOptions::add_sampling(CLI::App& command) {
       "are");
 }
 
+std::vector<std::string> TextOptions::files() const {
+  std::vector<std::string> all = text_files;
+  for (const auto* list : {&chat_files, &report_files}) all.insert(all.end(), list->begin(), list->end());
+  return all;
+}
+
 bool TextOptions::is_sampled() const {
   require(!text_files.empty() || !chat_files.empty() || !data.empty(),
           "data: found no text, expected one of --text, --chats and --data self");

@@ -66,7 +66,7 @@ class TrainRun {
   explicit TrainRun(const PretrainOptions& options)
       : o_(options),
         output_(o_.out, o_.tokenizer),
-        report_file_(o_.json_file, o_.out),
+        report_file_(o_.json_file, inputs(o_), o_.out),
         device_(open_device(o_.device)),
         config_json_(read_json(o_.config_file)),
         config_(ModelConfig::parse(config_json_, o_.config_file)),
@@ -100,6 +100,12 @@ class TrainRun {
   }
 
  private:
+  static std::vector<std::string> inputs(const PretrainOptions& o) {
+    std::vector<std::string> all = o.text.files();
+    all.insert(all.end(), {o.config_file, o.tokenizer});
+    return all;
+  }
+
   void prepare() {
     require(!o_.text.is_sampled(), "train: there is no model to sample from");
     const Tokenizer tokenizer = Tokenizer::load(o_.tokenizer);

@@ -14,7 +14,7 @@ struct SampleOptions {
   double temperature = 1.0;  // 0: the most probable token
   double top_p = 1.0;        // keeps the most probable tokens that together reach this probability
   std::uint64_t seed = 0;
-  std::vector<std::uint32_t> stop;  // a row that drew one of these gets no further tokens; empty: never
+  std::vector<std::uint32_t> stop = {};  // a row that drew one of these gets no further tokens; empty: never
   // What stands between the turns of a chat, used in turn: a row that draws the first token of the next one, or one of
   // `stop`, gets all of it, and goes on. Empty: there are no turns.
   std::vector<TokenRow> turns = {};

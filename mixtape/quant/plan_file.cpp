@@ -9,9 +9,6 @@
 namespace mixtape {
 namespace {
 
-const std::string kEmbedding = "model.embed_tokens";
-const std::string kHead = "lm_head";
-
 // By canonical path.
 std::map<std::string, Shape> matrix_shapes(const std::vector<ModelTensor>& tensors) {
   std::map<std::string, Shape> shapes;
@@ -84,7 +81,8 @@ QuantizationOptions planned_options(const Json& plan, const std::string& where,
   const Json& shapes = plan["shapes"];
   check_complete(config, shapes, where);
   std::map<std::string, Shape> wanted = matrix_shapes(tensors);
-  if (tied && shapes.contains(kHead)) wanted.emplace(kHead, wanted.at(kEmbedding));  // a plan that unties
+  // A plan that unties.
+  if (tied && shapes.contains("lm_head")) wanted.emplace("lm_head", wanted.at("model.embed_tokens"));
   refuse_other_model(differences(shapes, std::move(wanted), model), where);
   return {.params = config.defaults, .modules = config.modules};
 }

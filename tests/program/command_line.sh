@@ -53,6 +53,10 @@ while IFS='|' read -r text arguments; do refused "$text" $arguments; done <<END
 --recipe is worst, expected fast, good or best|$dwq --recipe worst
 --fit is rtn, expected mlx, least-squares or gptq|$dwq --fit rtn
 --train is all, expected nothing, scales or codes|$dwq --train all
+--steps has no effect: --recipe fast trains nothing|$dwq --recipe fast --steps 5
+--lr has no effect: --train nothing|$dwq --train nothing --lr 0.1
+--recipe has no effect: --reference-compat says what is done|$dwq --reference-compat --recipe best
+no matrix of the model would be quantized|quantize --model $model --out $work/new --group-size 128
 --steps is 0, expected a whole number, 1 or more|train --config c --tokenizer t --out $work/new --steps 0
 --lr is nan, expected a number|train --config c --tokenizer t --out $work/new --lr nan
 --batch is 0, expected a whole number, 1 or more|train --config c --tokenizer t --out $work/new --batch 0

@@ -45,7 +45,26 @@ done
   refused "lies in the directory of --out" $dwq --out "$work/new" --target-dir "$work/new/targets" --top-k 4
   refused "Not a directory" $dwq --out "$work/new" --target-dir "$work/plain/targets" --top-k 4
   refused "--target-dir" $dwq --out "$work/new" --target-dir "$work/targets"
-  rm -r "$work/model"
+  # What the run reads is never written over, under whatever name.
+  ln -s story "$work/alias"
+  mine="--model $work/model --text $work/story --length 32 --max-tokens 64"
+  for file in "$work/model/model.safetensors" "$work/model/config.json"; do
+    refused "lies in the directory of the model" eval $mine --json "$file"
+    refused "lies in the directory of the model" info --model "$work/model" --json "$file"
+    refused "lies in the directory of the model" calibrate --model "$work/model" $text --out "$work/new" --json "$file"
+  done
+  for file in "$work/story" "$work/alias"; do
+    refused "is a file that this run reads" eval $mine --json "$file"
+    refused "is a file that this run reads" $dwq --out "$work/new" --json "$file"
+    refused "is a file that this run reads" $train --out "$work/new" --json "$file"
+  done
+  refused_late() {
+    output=$("$mixtape" "$@" 2>&1 </dev/null) && complain "mixtape $*: not refused"
+  }
+  refused_late eval $mine --save-base "$work/story"
+  refused_late eval $mine --save-base "$work/model/model.safetensors"
+  cmp -s "$model/model.safetensors" "$work/model/model.safetensors" && [ -s "$work/story" ] || complain "an input was written over"
+  rm -r "$work/model" "$work/alias"
 }
 
 # Without rights: a folder that nobody may write to.
@@ -105,8 +124,10 @@ kind() { stat -c %F "$1"; }
   expect 0 "" $eval --json "$work/link"
   [ -L "$work/link" ] && grep -q '"ppl"' "$work/target" || complain "the link wasn't followed"
 
-  "$mixtape" $eval --json - 2>/dev/null >"$work/log" || complain "--json -"
-  grep -q '^positions' "$work/log" && grep -q '"ppl"' "$work/log" || complain "--json -: $(cat "$work/log")"
+  "$mixtape" $eval --json - 2>"$work/told" >"$work/log" || complain "--json -"
+  grep -q '^positions' "$work/told" && grep -q '"ppl"' "$work/log" || complain "--json -: $(cat "$work/log" "$work/told")"
+  python3 -c 'import json, sys; json.load(sys.stdin)' <"$work/log" || complain "--json - prints more than the report"
+  rm "$work/told"
   "$mixtape" $eval --json /dev/stdout 2>/dev/null >"$work/log"
   grep -q '^positions' "$work/log" && grep -q '"ppl"' "$work/log" || complain "--json /dev/stdout: $(cat "$work/log")"
   rm -f "$work/fifo" "$work/through" "$work/device" "$work/target" "$work/link" "$work/log"
