@@ -20,10 +20,10 @@ InitialFit initial_fit_of(const std::string& fit) {
 
 void add_recipe_options(CLI::App& command, CalibrateOptions& o) {
   OptionGroup group(command, "Recipe");
-  group.choice(
-      "--recipe", o.recipe, {"fast", "good", "best"},
-      "fast: fits alone, seconds to minutes; good: and trains scales, about 8 minutes on two cores; best: "
-      "four times as long, learned codes too");
+  group.choice("--recipe", o.recipe, {"fast", "good", "best"},
+               "fast: fits alone; good: trains too, by estimate ten minutes for 135 million weights on two "
+               "cores; best: "
+               "four times the steps");
   group.choice(
       "--fit", o.fit, {"mlx", "least-squares", "gptq"},
       "The fit before training: plain rounding alone; then least squares weighted by the inputs; then GPTQ");

@@ -12,7 +12,7 @@ namespace mixtape {
 // A step size for a student of this mean KL, in the units of TrainOptions::learning_rate. KL grows with the square of
 // the weights' errors, so what scales have to make up for, with its root:
 //   0.005 sqrt(kl), within 1e-4 and 0.02
-// The factor is measured (bench/results/quality.csv); half and twice of it give nearly the same.
+// The factor is measured (bench/results/quality_rates.csv); half and twice of it give nearly the same.
 double rate_for_start(double kl);
 
 // A step size for codes that learn, in codes: over the run, warm-up and decay among it, a code whose gradient always
