@@ -67,10 +67,10 @@ std::size_t common_head(std::span<const TokenRow> rows) {
   return head;
 }
 
-// `count` in proportion to the weights, by largest remainders, and at least one each.
+// `count` in proportion to the weights, by largest remainders, and at least one each; none where all are 0.
 Counts apportion(std::int64_t count, const std::vector<double>& weights) {
-  if (count == 0) return Counts(weights.size(), 0);
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (count == 0 || sum == 0.0) return Counts(weights.size(), 0);
   Counts parts;
   std::vector<std::pair<double, std::size_t>> rest;  // what the rounding took, as a negative: sorted first
   for (std::size_t i = 0; i < weights.size(); ++i) {
