@@ -25,10 +25,12 @@ namespace {
 
 struct PretrainOptions {
   std::string config_file, tokenizer, out, json_file;
-  std::string device = "auto";
+  std::string device = "auto", dtype = "f32";
   bool write_on_interrupt = false;
   TextOptions text;
   TrainOptions train;
+
+  DType compute_dtype() const { return dtype == "bf16" ? DType::bf16 : DType::f32; }
 
   PretrainOptions() {
     text.length = 256;
@@ -82,8 +84,8 @@ class TrainRun {
     NextToken signal;
     const TrainRows rows = {data_.train, data_.validation,
                             shuffled_batches(data_.train.size(), o_.train.batch_size, o_.text.seed)};
-    const TrainReport report =
-        train(config_, parameters, DType::f32, signal, tape_, rows, o_.train, {.run = display.hooks()});
+    const TrainReport report = train(config_, parameters, o_.compute_dtype(), signal, tape_, rows, o_.train,
+                                     {.run = display.hooks()});
     if (report.stopped_early && !o_.write_on_interrupt) {
       display.close();
       note(fmt::format("mixtape: interrupted after {} steps; nothing was written", report.steps_done));
@@ -135,7 +137,7 @@ class TrainRun {
   // The model is written already: a stop costs no more than its figures.
   std::optional<Evaluation> evaluate_unless_stopped(const Parameters& parameters, StageDisplay& display) {
     TapeWeights weights(tape_, parameters, Trainable::nothing);
-    const CausalLm model(config_, weights, DType::f32);
+    const CausalLm model(config_, weights, o_.compute_dtype());
     std::optional<Evaluation> result;
     try {
       if (!interrupted())
@@ -181,6 +183,7 @@ void add_train(CLI::App& app, int& status) {
   model.path("--config", o->config_file, "FILE", "config.json of the model")->required();
   model.path("--tokenizer", o->tokenizer, "DIR", "Directory with tokenizer.json")->required();
   model.path("--device", o->device, "NAME", kDeviceHelp);
+  model.choice("--dtype", o->dtype, {"f32", "bf16"}, "Activations; weights are trained in f32");
   OptionGroup(*command, "Output")
       .path("-o,--out", o->out, "DIR", "Directory to write; it must not exist")
       ->required();

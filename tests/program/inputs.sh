@@ -71,8 +71,13 @@ rm "$work/story.jsonl"
   expect 0 "try          mixtape generate -m $work/new" $dwq --text "$work/story" $few --batch 2 --lr 0.002 --grad-checkpoint
   rm -r "$work/new"
   expect 0 "peak memory" $dwq --text "$work/story" --dry-run
-  expect 0 "held-out perplexity" train --config "$model/config.json" --tokenizer "$model" --text "$work/story" --out "$work/new" $few --batch-size 2 --learning-rate 0.001
+  local train="train --config $model/config.json --tokenizer $model --text $work/story --out $work/new $few --batch-size 2"
+  expect 0 "held-out perplexity" $train --learning-rate 0.001
+  sha256sum <"$work/new/model.safetensors" >"$work/f32"
   rm -r "$work/new"
+  expect 0 "held-out perplexity" $train --learning-rate 0.001 --dtype bf16
+  sha256sum <"$work/new/model.safetensors" | cmp -s - "$work/f32" && complain "train --dtype bf16 trains as f32 does"
+  rm -r "$work/new" "$work/f32"
 }
 
 only story
