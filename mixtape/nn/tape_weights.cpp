@@ -38,7 +38,10 @@ Matrix TapeWeights::matrix(const std::string& path) {
 
 Matrix TapeWeights::load(const std::string& path) {
   Matrix m;
-  if (!is_streamed() && parameters_->quantized.contains(path)) {
+  if (const auto other = replaced_.find(path); other != replaced_.end()) {
+    const QuantizedWeight& q = other->second;
+    m.quantized = {q.codes, tape_.constant(q.scales), tape_.constant(q.biases), q.format};
+  } else if (!is_streamed() && parameters_->quantized.contains(path)) {
     m.quantized = quantized(path, parameters_->quantized.at(path));
     if (const auto latent = parameters_->latent.find(path); latent != parameters_->latent.end())
       m.latent = leaf(path + kLatentSuffix, latent->second, mode_ != Trainable::nothing);

@@ -50,6 +50,10 @@ class TapeWeights {
 
   // For the matrices that are asked for from now on.
   void observe_inputs(InputObserver observer) { observer_ = std::move(observer); }
+  // The matrix of this path is `weight`, where it is asked for from now on; it does not train.
+  void replace(const std::string& path, const QuantizedWeight& weight) {
+    replaced_.insert_or_assign(path, weight);
+  }
 
   Tape& tape() const { return tape_; }
   bool is_streamed() const { return source_ != nullptr; }
@@ -71,6 +75,7 @@ class TapeWeights {
   DType dtype_ = DType::f32;  // of what is streamed
   Trainable mode_;
   InputObserver observer_;
+  std::map<std::string, QuantizedWeight> replaced_;
   std::map<std::string, Matrix> matrices_;
   std::vector<NamedVar> trainable_;
 };

@@ -115,6 +115,7 @@ void decide(PlannedModule& module, const Settings& settings, const QuantizationO
   }
   params.group_size = group;
   module.stored = params;
+  module.by_default = !asked && !is_router;
 }
 
 std::string path_of(const std::string& name) {

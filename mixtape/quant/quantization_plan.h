@@ -31,7 +31,8 @@ struct PlannedModule {
   Shape shape;         // of the weight [..., N, K]
   TensorKind kind;
   StoredAs stored;
-  std::string reason;  // why a matrix stays in float; empty for vectors and quantized modules
+  std::string reason;       // why a matrix stays in float; empty for vectors and quantized modules
+  bool by_default = false;  // quantized as QuantizationOptions::params say, by no rule or setting of its own
 };
 
 struct QuantizationPlan {
