@@ -10,6 +10,15 @@
 //     grid_free=yes              the model's weights are first moved at random inside their 4-bit cells and healed by
 //                                distillation from the original: a teacher without the grid of its Q4_1 file
 // Prints CSV: model,bits,group,stage,text,kl,kl_error,cut against mlx in %,seconds of the stage.
+//
+// With uniform=BITS:GROUP[,...] it compares plans instead: for each format the model in that format alone, and the plan
+// of the same bytes at most whose bits and groups are chosen module by module; both get the last of `stages`, then the
+// same training (dwq=, codes=).
+//     references=2:64,3:64,4:64  formats in which each module's KL is measured; all: every one
+//     kl_rows=8                  validation rows that it is measured on
+//     swaps=yes                  the plan is measured on the validation rows against improving exchanges
+//     check=yes                  compares the estimated KLs with measured ones; slow
+// Prints CSV: model,plan,bytes,bits per weight,stage,text,kl,kl_error,cut against the uniform plan in %,seconds.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -19,16 +28,16 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "bench/grid_free.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/dwq.h"
 #include "mixtape/calib/fit_students.h"
 #include "mixtape/calib/gptq.h"
 #include "mixtape/calib/least_squares.h"
+#include "mixtape/calib/mixed_plan.h"
 #include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/self_text.h"
 #include "mixtape/calib/text_rows.h"
-#include "mixtape/core/random.h"
-#include "mixtape/io/tensor_list.h"
 #include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
@@ -66,79 +75,6 @@ struct Setup {
   }
 };
 
-// A model with some tensors exchanged, bf16.
-class ExchangedSource final : public ModelSource {
- public:
-  ExchangedSource(const ModelSource& base, std::map<std::string, Buffer> tensors)
-      : base_(base), tensors_(std::move(tensors)) {}
-  std::string where() const override { return base_.where(); }
-  const nlohmann::json& config_json() const override { return base_.config_json(); }
-  ModelConfig config() const override { return base_.config(); }
-  std::vector<std::string> names() const override { return base_.names(); }
-  bool has(const std::string& name) const override { return base_.has(name); }
-  Shape shape(const std::string& name) const override { return base_.shape(name); }
-  DType stored_dtype(const std::string&) const override { return DType::bf16; }
-  Buffer load(const std::string& name, DType wanted, const Device& device) const override {
-    const auto found = tensors_.find(name);
-    if (found == tensors_.end()) return base_.load(name, wanted, device);
-    const std::vector<bf16> values = found->second.to_vector<bf16>();
-    if (wanted == DType::bf16) return Buffer::from(device, shape(name), values);
-    return Buffer::from(device, shape(name), std::vector<float>(values.begin(), values.end()));
-  }
-  nlohmann::json tokenizer_json() const override { return base_.tokenizer_json(); }
-  nlohmann::json tokenizer_config_json() const override { return base_.tokenizer_config_json(); }
-  std::map<std::string, std::string> extra_files() const override { return base_.extra_files(); }
-
- private:
-  const ModelSource& base_;
-  std::map<std::string, Buffer> tensors_;
-};
-
-// Each weight moved by up to half a step of its cell: of a Q4_1 block of 32, (max - min) / 15; of a Q8_0 row, about
-// its largest magnitude / 127.
-Buffer moved_in_its_cell(const Buffer& w, std::int64_t group, float steps, std::uint64_t seed) {
-  std::vector<float> v = w.to_vector<float>();
-  for (std::size_t begin = 0; begin < v.size(); begin += static_cast<std::size_t>(group)) {
-    const auto first = v.begin() + static_cast<std::ptrdiff_t>(begin);
-    const auto [least, most] = std::minmax_element(first, first + group);
-    const float step = (*most - *least) / steps;
-    for (std::size_t i = begin; i < begin + static_cast<std::size_t>(group); ++i)
-      v[i] += step * static_cast<float>(uniform(seed, i) - 0.5);
-  }
-  return Buffer::from(w.device(), w.shape(), v);
-}
-
-std::unique_ptr<ModelSource> without_grid(const ModelSource& original, const Teacher& teacher,
-                                          const std::vector<TokenRow>& rows, std::int64_t batch) {
-  Tape& tape = teacher.tape();
-  Parameters moved;
-  std::uint64_t seed = 5;
-  for (const ModelTensor& t : tensor_list(original.config())) {
-    const Buffer w = original.load(t.name, DType::f32, tape.device());
-    const bool is_embedding = t.kind == TensorKind::embedding;
-    moved.dense.emplace(t.name, t.kind == TensorKind::vector
-                                    ? w
-                                    : moved_in_its_cell(w, is_embedding ? t.shape.cols() : 32,
-                                                        is_embedding ? 254.0f : 15.0f, ++seed));
-  }
-  LiveTeacher signal(teacher.model(), tape, {.temperature = 1.0f});
-  TrainOptions options;
-  options.steps = 250;
-  options.batch_size = batch;
-  options.learning_rate = 1.5e-4;
-  options.relative_rate = false;
-  options.trainable = Trainable::everything;
-  const std::span<const TokenRow> all(rows);
-  const TrainReport report =
-      train(original.config(), moved, teacher.compute(), signal, tape,
-            {all.subspan(16), all.first(16), shuffled_batches(all.size() - 16, batch, 11)}, options);
-  std::fprintf(stderr, "healed: validation KL %.4f at first, %.4f\n", report.validation.front().loss,
-               report.best_loss);
-  std::map<std::string, Buffer> tensors;
-  for (const auto& [name, value] : moved.dense) tensors.emplace(name, stored_as(DType::bf16, name, value));
-  return std::make_unique<ExchangedSource>(original, std::move(tensors));
-}
-
 class Bench {
  public:
   explicit Bench(const Setup& setup) : s_(setup), tape_(Device::open(setup.text("device", "auto"))) {
@@ -154,20 +90,31 @@ class Bench {
   }
 
   void run() {
+    if (s_.values.contains("uniform")) {
+      compare_plans();
+    } else {
+      compare_stages();
+    }
+  }
+
+ private:
+  void compare_stages() {
     const Teacher teacher(*source_, compute_dtype(source_->config()), false, tape_);
     const AffineParams format{static_cast<std::int32_t>(s_.whole("bits", 4)),
                               static_cast<std::int32_t>(s_.whole("group", 64))};
-    const QuantizationPlan plan = plan_quantization(*source_, {.params = format, .smaller_groups = true});
-    std::vector<Method> fits;
-    std::vector<std::string> names = s_.list("stages", "mlx,ls,wls,gptq");
-    for (const std::string& name : names) fits.push_back(fit_called(name));
+    label_ = str(format.bits, ",", format.group_size);
+    measure_plan(teacher, plan_of(format), 0);
+  }
+
+  // Of all stages from the given one on, and of training from the last one.
+  void measure_plan(const Teacher& teacher, const QuantizationPlan& plan, std::size_t first_stage) {
+    const std::vector<std::string> names = stages();
     const auto start = Clock::now();
-    const auto statistics =
-        std::min(data_.train.size(), static_cast<std::size_t>(s_.whole("statistics_rows", 128)));
+    const auto statistics = std::min(data_.train.size(), static_cast<std::size_t>(statistics_rows()));
     std::vector<FittedStudent> fitted = fit_students(
-        teacher, plan, fits, std::span(data_.train).first(statistics), s_.whole("statistics_batch", 8));
+        teacher, plan, fits(), std::span(data_.train).first(statistics), s_.whole("statistics_batch", 8));
     std::fprintf(stderr, "all fits and statistics: %.1f s\n", seconds_since(start));
-    for (std::size_t i = 0; i < fits.size(); ++i) {
+    for (std::size_t i = first_stage; i < names.size(); ++i) {
       for (const std::string& note : fitted[i].notes) std::fprintf(stderr, "%s\n", note.c_str());
       measure(teacher, names[i], fitted[i].student, fitted[i].seconds);
     }
@@ -177,7 +124,95 @@ class Bench {
       train_from(teacher, plan, fitted.back().student, names.back(), rate, false);
   }
 
- private:
+  void compare_plans() {
+    const Teacher teacher(*source_, compute_dtype(source_->config()), false, tape_);
+    const QuantizationPlan open = plan_quantization(*source_, open_options());
+    const DType storage = model_dtype(*source_);
+    const auto start = Clock::now();
+    const std::vector<ModuleLosses> losses = measure_sensitivity(teacher, open, data_, sensitivity());
+    std::fprintf(stderr, "KL of each module: %.1f s\n", seconds_since(start));
+    if (s_.text("check", "no") == "yes") check_estimates(teacher, open, losses);
+    for (const std::string& format : s_.list("uniform", "")) {
+      const QuantizationPlan uniform = plan_of(format_of(format));
+      const StorageSize size = storage_size(*source_, uniform, storage);
+      const QuantizationPlan mixed = plan_within(*source_, open, losses, size.bytes, storage);
+      by_stage_ = true;
+      baseline_.clear();
+      for (const auto& [name, plan] : {std::pair("uniform", uniform), std::pair("mixed", mixed)}) {
+        const StorageSize own = storage_size(*source_, plan, storage);
+        std::fprintf(stderr, "%s: %s\n", name, counts(plan).c_str());
+        label_ = str(name, " ", format, ",", own.bytes, ",", own.bits_per_weight());
+        measure_plan(teacher, plan, stages().size() - 1);
+      }
+    }
+  }
+
+  SensitivityOptions sensitivity() const {
+    SensitivityOptions o{.fits = fits()};
+    o.references.clear();
+    if (s_.text("references", "") != "all") {
+      for (const std::string& r : s_.list("references", "2:64,3:64,4:64"))
+        o.references.push_back(format_of(r));
+    }
+    o.statistics_rows = statistics_rows();
+    o.kl_rows = s_.whole("kl_rows", 8);
+    return o;
+  }
+
+  // Of the logarithms: mean difference, deviation and correlation of what was not measured.
+  void check_estimates(const Teacher& teacher, const QuantizationPlan& plan,
+                       const std::vector<ModuleLosses>& estimated) {
+    SensitivityOptions o = sensitivity();
+    o.references.clear();
+    const auto start = Clock::now();
+    const std::vector<ModuleLosses> measured = measure_sensitivity(teacher, plan, data_, o);
+    std::vector<double> x, y;
+    for (std::size_t i = 0; i < measured.size(); ++i) {
+      for (std::size_t f = 0; f < measured[i].formats.size(); ++f) {
+        if (estimated[i].formats[f].is_measured) continue;
+        x.push_back(std::log(std::max(estimated[i].formats[f].kl, 1e-12)));
+        y.push_back(std::log(std::max(measured[i].formats[f].kl, 1e-12)));
+      }
+    }
+    const double n = static_cast<double>(x.size());
+    double mx = 0, my = 0, xx = 0, yy = 0, xy = 0, dd = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) mx += x[i] / n, my += y[i] / n;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      xx += (x[i] - mx) * (x[i] - mx);
+      yy += (y[i] - my) * (y[i] - my);
+      xy += (x[i] - mx) * (y[i] - my);
+      dd += (x[i] - y[i]) * (x[i] - y[i]) / n;
+    }
+    std::fprintf(stderr, "every KL measured: %.1f s; %zu estimated: log is off by %.3f, RMS %.3f, r %.4f\n",
+                 seconds_since(start), x.size(), mx - my, std::sqrt(dd), xy / std::sqrt(xx * yy));
+  }
+
+  // "12 of 3:64, 4 of 4:32"
+  static std::string counts(const QuantizationPlan& plan) {
+    std::map<std::string, int> modules;
+    for (const PlannedModule& m : plan.modules) {
+      if (m.stored) ++modules[str(m.stored->bits, ":", m.stored->group_size)];
+    }
+    std::string text;
+    for (const auto& [format, count] : modules) text += str(text.empty() ? "" : ", ", count, " of ", format);
+    return text;
+  }
+
+  static AffineParams format_of(const std::string& text) {
+    const ModuleRule rule = ModuleRule::parse("*=" + text, "format");
+    return {rule.bits, rule.group_size};
+  }
+  QuantizationPlan plan_of(AffineParams format) const {
+    return plan_quantization(*source_, {.params = format, .smaller_groups = true});
+  }
+  std::vector<std::string> stages() const { return s_.list("stages", "mlx,ls,wls,gptq"); }
+  std::int64_t statistics_rows() const { return s_.whole("statistics_rows", 128); }
+  std::vector<Method> fits() const {
+    std::vector<Method> all;
+    for (const std::string& name : stages()) all.push_back(fit_called(name));
+    return all;
+  }
+
   static Method fit_called(const std::string& name) {
     if (name == "mlx") return plain_rounding();
     if (name == "ls") return least_squares({.weighted = false});
@@ -233,13 +268,13 @@ class Bench {
   }
 
   void measure(const Teacher& teacher, const std::string& stage, const Student& student, double seconds) {
-    const AffineParams& format = student.parameters.quantized.begin()->second.format;
     for (const auto& [name, rows] : report_) {
       const Evaluation e = evaluate_stored(student, teacher, model_dtype(*source_), rows, 8);
-      baseline_.try_emplace(name, e.kl->mean);
-      std::printf("%s,%d,%d,%s,%s,%.5f,%.5f,%.1f,%.1f\n", s_.model.substr(s_.model.rfind('/') + 1).c_str(),
-                  format.bits, format.group_size, stage.c_str(), name.c_str(), e.kl->mean, e.kl->mean_error,
-                  100.0 * (1.0 - e.kl->mean / baseline_.at(name)), seconds);
+      const double baseline =
+          baseline_.try_emplace(by_stage_ ? stage + name : name, e.kl->mean).first->second;
+      std::printf("%s,%s,%s,%s,%.5f,%.5f,%.1f,%.1f\n", s_.model.substr(s_.model.rfind('/') + 1).c_str(),
+                  label_.c_str(), stage.c_str(), name.c_str(), e.kl->mean, e.kl->mean_error,
+                  100.0 * (1.0 - e.kl->mean / baseline), seconds);
     }
     std::fflush(stdout);
   }
@@ -249,7 +284,9 @@ class Bench {
   std::unique_ptr<ModelSource> original_, source_;
   CalibrationData data_;
   std::map<std::string, std::vector<TokenRow>> report_;
-  std::map<std::string, double> baseline_;
+  std::string label_;                       // of what is measured: columns between model and stage
+  std::map<std::string, double> baseline_;  // KL that cuts are against, by text
+  bool by_stage_ = false;                   // and by stage
 };
 
 }  // namespace
