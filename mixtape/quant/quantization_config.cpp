@@ -108,7 +108,7 @@ void QuantizationConfig::check_keys(const std::vector<std::string>& paths, const
   std::set<std::string> known;
   for (const std::string& path : paths) known.insert(canonical_path(path));
   for (const auto& [key, stored] : modules) {
-    if (!known.contains(canonical_path(key))) {
+    if (stored && !known.contains(canonical_path(key))) {
       fail(ErrorCode::format, where, ": quantization names '", key, "', but the model has no such module");
     }
   }

@@ -30,7 +30,7 @@ struct QuantizationConfig {
 
   // The entry for `path`, also under the known renamings; null if there is none.
   const StoredAs* find_module(const std::string& path) const;
-  // Throws format naming the first key that is none of `paths` under the known renamings.
+  // Throws format naming the first key with a format that is none of `paths` under the known renamings.
   void check_keys(const std::vector<std::string>& paths, const std::string& where) const;
 };
 

@@ -75,6 +75,9 @@ TEST(QuantizationConfig, K1_KnownRenamingsMatch) {
   EXPECT_EQ(config.find_module("model.layers.1.mlp.up_proj"), nullptr);
   MIXTAPE_EXPECT_ERROR(config.check_keys({"model.layers.0.mlp.down_proj"}, "config.json"), ErrorCode::format,
                        "'model.language_model.layers.0.mlp.up_proj', but the model has no such module");
+  // mlx_lm.awq writes false for modules without a weight too.
+  parse(R"({"bits": 4, "group_size": 64, "model.layers.0.self_attn.rope": false})")
+      .check_keys({}, "config.json");
   MIXTAPE_EXPECT_ERROR(
       parse(R"({"bits": 4, "group_size": 64, "model.a": false, "language_model.model.a": true})"),
       ErrorCode::format, "names the same module");
