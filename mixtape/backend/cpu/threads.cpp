@@ -1,6 +1,7 @@
 #include "mixtape/backend/cpu/threads.h"
 
 #include <omp.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "hwy/cache_control.h"
 
@@ -55,6 +57,19 @@ class Team {
   std::atomic<std::uint32_t> departures_ = 0;  // of last helpers from jobs that were closed
 };
 
+// A new thread runs where its creator may, and OpenMP binds that one to a single place if asked to (OMP_PROC_BIND).
+void run_in_all_places() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> processors(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, processors.data());
+    for (const int p : processors)
+      if (p < CPU_SETSIZE) CPU_SET(p, &all);
+  }
+  if (CPU_COUNT(&all) > 0) sched_setaffinity(0, sizeof(all), &all);  // else it stays where it is
+}
+
 // Polls until `done` or for kAlert.
 template <class Done>
 bool look_out(const Done& done) {
@@ -98,6 +113,7 @@ void Team::start_workers(std::uint32_t wanted) {
 }
 
 void Team::serve() {
+  run_in_all_places();
   is_inside = true;
   for (std::uint32_t seen = 0;;) {
     std::uint32_t state = next_job(seen);
