@@ -253,6 +253,19 @@ def texts():
     write("text", "plain", "\ufeffone\n\n\ntwo \u00e9\r\n")
 
 
+def imatrices():
+    values = [("general.type", struct.pack("<I", 8) + gguf_string("imatrix")),
+              ("imatrix.datasets", struct.pack("<IIQ", 9, 8, 1) + gguf_string("a.txt")),
+              ("imatrix.chunk_count", struct.pack("<II", 4, 3)), ("imatrix.chunk_size", struct.pack("<II", 4, 512))]
+    table = (gguf_string("w.in_sum2") + struct.pack("<IQQIQ", 2, 4, 2, 0, 0) +
+             gguf_string("w.counts") + struct.pack("<IQQIQ", 2, 1, 2, 0, 32))
+    text = b"GGUF" + struct.pack("<IQQ", 3, 2, len(values)) + b"".join(gguf_string(k) + v for k, v in values) + table
+    text += bytes(-len(text) % 32)
+    write("imatrix", "gguf", text + struct.pack("<8f", *range(8)) + struct.pack("<2f", 4, 0) + bytes(24))
+    entry = struct.pack("<i", 1) + b"w" + struct.pack("<ii3f", 2, 3, 1, 2, 3)
+    write("imatrix", "dat", struct.pack("<i", 1) + entry + struct.pack("<ii", 5, 5) + b"a.txt")
+
+
 if __name__ == "__main__":
-    for make in (configs, safetensors, directories, gguf, tokenizers, chat_templates, texts):
+    for make in (configs, safetensors, directories, gguf, imatrices, tokenizers, chat_templates, texts):
         make()

@@ -32,6 +32,8 @@
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/gguf.h"
+#include "mixtape/io/gguf_writer.h"
+#include "mixtape/io/imatrix.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/model_config.h"
 #include "mixtape/io/model_source.h"

@@ -267,6 +267,7 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
     std::string key(in.string("key"));
     if (metadata_.contains(key)) in.fail_at(at, "duplicate key '", key, "'");
     const GgufValue value = read_value(in, bytes);
+    keys_.push_back(key);
     metadata_.emplace(std::move(key), value);
   }
   read_alignment();

@@ -75,6 +75,7 @@ class GgufFile {
   std::vector<double> numbers(std::string_view key) const;
   std::vector<std::string_view> strings(std::string_view key) const;
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
+  const std::vector<std::string>& keys() const { return keys_; }  // in the file's order
 
   // In the file's order.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
@@ -89,6 +90,7 @@ class GgufFile {
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;
   std::map<std::string, GgufValue, std::less<>> metadata_;
+  std::vector<std::string> keys_;
   std::vector<GgufTensor> tensors_;
   std::map<std::string_view, std::size_t> tensor_index_;
 };
