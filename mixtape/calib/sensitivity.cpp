@@ -106,19 +106,23 @@ class Measurement {
     for (FormatLoss& f : formats) {
       hooks_.throw_if_stopped(kStage);
       module.stored = f.format;
-      f.error = output_error(teacher_.tape(), sample, fitted(module, sample, inputs), inputs);
+      f.error = output_error(teacher_.tape(), sample, fitted(module, sample, inputs, Statistics::importance),
+                             inputs);
       f.is_measured = is_reference(f.format, module.shape.cols());
-      if (f.is_measured) f.kl = kl_.with(module.path, fitted(module, w, inputs));
+      if (f.is_measured) f.kl = kl_.with(module.path, fitted(module, w, inputs, Statistics::second_moments));
       require(std::isfinite(f.error) && std::isfinite(f.kl), kStage, ": '", module.path, "' at ",
               f.format.bits, " bits has KL ", f.kl, " and error ", f.error, ", expected finite numbers");
     }
     estimate_kl(formats);
   }
 
-  QuantizedWeight fitted(const PlannedModule& module, const Buffer& w, const InputStatistics* inputs) const {
+  // By the fits that take no more than these statistics.
+  QuantizedWeight fitted(const PlannedModule& module, const Buffer& w, const InputStatistics* inputs,
+                         Statistics most) const {
     std::vector<std::string> notes;
     QuantizedWeight q;
     for (const Method& m : o_.fits) {
+      if (m.statistics > most) continue;
       const QuantizedWeight previous = q;
       q = m.fit({module, w, inputs, previous.codes ? &previous : nullptr, storage_, notes});
     }
