@@ -16,8 +16,9 @@
 // same training (dwq=, codes=).
 //     references=2:64,3:64,4:64  formats in which each module's KL is measured; all: every one
 //     kl_rows=8                  validation rows that it is measured on
-//     swaps=yes                  the plan is measured on the validation rows against improving exchanges
 //     check=yes                  compares the estimated KLs with measured ones; slow
+//   quality SmolLM2-135M-Instruct.Q4_1.gguf text=novel.txt rows=400 report=wikitext2_test.txt
+//     report=tinyshakespeare.txt report_rows=16 statistics_rows=64 uniform=4:64,3:64,2:64
 // Prints CSV: model,plan,bytes,bits per weight,stage,text,kl,kl_error,cut against the uniform plan in %,seconds.
 #include <algorithm>
 #include <chrono>

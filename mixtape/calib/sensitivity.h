@@ -22,8 +22,9 @@ struct SensitivityOptions {
 // A module in one format.
 struct FormatLoss {
   AffineParams format;
-  double error =
-      0.0;  // of its outputs: tr((W - Q) H (W - Q)^T), H as in gptq.h or its diagonal; of sampled rows of W
+  // Of its outputs: tr((W - Q) H (W - Q)^T), H as in gptq.h, or its diagonal where no fit wants more. Of some rows of
+  // W, fitted without error feedback, which is dear and lowers the errors of all formats much alike.
+  double error = 0.0;
   double kl = 0.0;  // mean over positions
   bool is_measured = false;
 };
