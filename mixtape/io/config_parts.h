@@ -15,6 +15,9 @@ AttentionSpec read_attention(const ConfigReader& in, std::int64_t hidden_size);
 // `num_hidden_layers` layers of one kind.
 std::vector<LayerSpec> equal_layers(const ConfigReader& in, const LayerSpec& layer);
 
+// `source`, whose parsed form is `config`, with what it leaves to defaults and the older spellings that loaders need.
+nlohmann::json with_defaults(const nlohmann::json& source, const ModelConfig& config);
+
 // Adds max_position_embeddings where it is missing: mlx-lm's qwen classes insist on the key.
 void write_qwen_positions(const ModelConfig& config, nlohmann::json& out);
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,31 +17,14 @@ namespace mixtape {
 namespace {
 
 using nlohmann::json;
+using namespace gguf_key;
 
-// Keys below "<architecture>." that are read here for every architecture, or that don't change the model
+// Further keys below "<architecture>." that are read here for every architecture, or that don't change the model
 // (those of experts: where there are none).
-constexpr std::array<std::string_view, 21> kKnownKeys = {
-    "attention.head_count",
-    "attention.head_count_kv",
-    "attention.key_length",
-    "attention.layer_norm_rms_epsilon",
-    "attention.value_length",
-    "block_count",
-    "context_length",
-    "embedding_length",
-    "expert_count",
-    "expert_feed_forward_length",
-    "expert_used_count",
-    "feed_forward_length",
-    "rope.dimension_count",
-    "rope.freq_base",
-    "rope.scale_linear",
-    "rope.scaling.factor",
-    "rope.scaling.finetuned",
-    "rope.scaling.original_context_length",
-    "rope.scaling.type",
+constexpr std::array<std::string_view, 9> kOtherKeys = {
+    "expert_count",       "expert_feed_forward_length", "expert_used_count", "rope.scale_linear",
+    kScalingFactor,       "rope.scaling.finetuned",     kOriginalContext,    kScalingType,
     "tensor_data_layout",
-    "vocab_size",
 };
 
 constexpr std::int64_t kMaxPosition = 1 << 30;
@@ -55,9 +39,18 @@ const Architecture& architecture_of(const GgufFile& file) {
   return *found;
 }
 
+bool has_key(std::span<const GgufKey> known, std::string_view key) {
+  return std::any_of(known.begin(), known.end(), [&](const GgufKey& k) { return k.key == key; });
+}
+
 template <class Keys>
 bool is_among(const Keys& known, std::string_view key) {
   return std::find(known.begin(), known.end(), key) != known.end();
+}
+
+bool is_known(std::string_view key, const Architecture& architecture) {
+  return has_key(kWholes, key) || has_key(kReals, key) || is_among(kOtherKeys, key) ||
+         is_among(architecture.gguf_keys, key);
 }
 
 // Files of models without experts may say so.
@@ -74,7 +67,7 @@ void refuse_unknown_keys(const GgufKeys& keys, const Architecture& architecture)
   for (const auto& [key, value] : keys.file.metadata()) {
     if (!key.starts_with(keys.prefix())) continue;
     const std::string_view rest = std::string_view(key).substr(keys.prefix().size());
-    if (!is_among(kKnownKeys, rest) && !is_among(architecture.gguf_keys, rest)) {
+    if (!is_known(rest, architecture)) {
       fail(ErrorCode::not_supported, keys.file.where(), ": key '", key,
            "' may change the model and is not supported");
     }
@@ -93,20 +86,19 @@ std::int64_t vocab_size(const GgufKeys& keys) {
     fail(ErrorCode::format, keys.file.where(), ": tensor 'token_embd.weight' has shape ", table->shape,
          ", expected [vocabulary, hidden]");
   }
-  if (keys.has("vocab_size")) {
-    const std::int64_t stated = keys.positive("vocab_size");
-    if (stated != rows) keys.fail_value("vocab_size", stated, str(rows, ", the rows of token_embd.weight"));
-  }
+  const std::string_view key = kVocabulary.key;
+  const std::int64_t stated = keys.positive(key, rows);
+  if (stated != rows) keys.fail_value(key, stated, str(rows, ", the rows of token_embd.weight"));
   return rows;
 }
 
 std::int64_t head_dim(const GgufKeys& keys, std::int64_t hidden, std::int64_t heads) {
-  if (!keys.has("attention.key_length") && hidden % heads != 0) {
-    keys.fail_value("attention.head_count", heads, str("a divisor of the hidden size ", hidden));
+  if (!keys.has(kKeyLength.key) && hidden % heads != 0) {
+    keys.fail_value(kHeads.key, heads, str("a divisor of the hidden size ", hidden));
   }
-  const std::int64_t dim = keys.positive("attention.key_length", hidden / heads);
-  if (dim % 2 != 0) keys.fail_value("attention.key_length", dim, "an even head size");
-  for (const char* key : {"attention.value_length", "rope.dimension_count"}) {
+  const std::int64_t dim = keys.positive(kKeyLength.key, hidden / heads);
+  if (dim % 2 != 0) keys.fail_value(kKeyLength.key, dim, "an even head size");
+  for (const std::string_view key : {kValueLength.key, kRotaryDims.key}) {
     const std::int64_t found = keys.positive(key, dim);
     if (found != dim) keys.fail_value(key, found, str("the head size ", dim));
   }
@@ -131,7 +123,7 @@ json llama3_scaling(const GgufKeys& keys, const GgufTensor& tensor, double theta
   std::vector<float> divisors(static_cast<std::size_t>(dim / 2));
   decode_gguf_blocks(tensor.type, tensor.bytes, divisors);
   const double factor = static_cast<double>(divisors.back());
-  const std::int64_t length = keys.positive("rope.scaling.original_context_length", 8192, kMaxPosition);
+  const std::int64_t length = keys.positive(kOriginalContext, 8192, kMaxPosition);
   for (std::int64_t i = 0; i < dim / 2; ++i) {
     const double wanted = llama3_divisor(theta, dim, i, factor, static_cast<double>(length));
     const double found = static_cast<double>(divisors[static_cast<std::size_t>(i)]);
@@ -146,11 +138,10 @@ json llama3_scaling(const GgufKeys& keys, const GgufTensor& tensor, double theta
 }
 
 json rope_scaling(const GgufKeys& keys, double theta, std::int64_t dim) {
-  const std::string type(keys.has("rope.scaling.type") ? keys.file.string(keys.full("rope.scaling.type"))
-                                                       : "");
+  const std::string type(keys.has(kScalingType) ? keys.file.string(keys.full(kScalingType)) : "");
   const bool older_linear = type.empty() && keys.has("rope.scale_linear");
   if (!type.empty() && type != "none" && type != "linear") {
-    fail(ErrorCode::not_supported, keys.file.where(), ": '", keys.full("rope.scaling.type"), "' is '", type,
+    fail(ErrorCode::not_supported, keys.file.where(), ": '", keys.full(kScalingType), "' is '", type,
          "', expected none or linear");
   }
   const bool is_linear = type == "linear" || older_linear;
@@ -161,7 +152,7 @@ json rope_scaling(const GgufKeys& keys, double theta, std::int64_t dim) {
     return llama3_scaling(keys, *divisors, theta, dim);
   }
   if (!is_linear) return nullptr;
-  const double factor = keys.number(older_linear ? "rope.scale_linear" : "rope.scaling.factor");
+  const double factor = keys.number(older_linear ? "rope.scale_linear" : kScalingFactor);
   return {{"rope_type", "linear"}, {"type", "linear"}, {"factor", factor}};
 }
 
@@ -200,24 +191,22 @@ void add_token_ids(const GgufKeys& keys, std::int64_t vocab, json& config) {
 json gguf_config_json(const GgufFile& file) {
   const Architecture& architecture = architecture_of(file);
   const GgufKeys keys(file);
-  const std::int64_t hidden = keys.positive("embedding_length"),
-                     heads = keys.positive("attention.head_count");
+  const std::int64_t hidden = keys.positive(kHidden.key), heads = keys.positive(kHeads.key);
   const std::int64_t dim = head_dim(keys, hidden, heads), vocab = vocab_size(keys);
-  const double theta = keys.has("rope.freq_base") ? keys.number("rope.freq_base") : 10000.0;
+  const double theta = keys.has(kTheta.key) ? keys.number(kTheta.key) : 10000.0;
   json config = {
       {"architectures", {architecture.class_name}},
       {"model_type", architecture.model_type},
-      {"vocab_size", vocab},
-      {"hidden_size", hidden},
-      {"intermediate_size", keys.positive("feed_forward_length")},
-      {"num_hidden_layers",
-       keys.positive("block_count", 0, std::max<std::int64_t>(1, std::ssize(file.tensors())))},
-      {"num_attention_heads", heads},
-      {"num_key_value_heads", keys.positive("attention.head_count_kv", heads)},
-      {"head_dim", dim},
-      {"max_position_embeddings", keys.positive("context_length", 0, kMaxPosition)},
-      {"rms_norm_eps", keys.number("attention.layer_norm_rms_epsilon")},
-      {"rope_theta", theta},
+      {kVocabulary.config, vocab},
+      {kHidden.config, hidden},
+      {kWidth.config, keys.positive(kWidth.key)},
+      {kLayers.config, keys.positive(kLayers.key, 0, std::max<std::int64_t>(1, std::ssize(file.tensors())))},
+      {kHeads.config, heads},
+      {kKvHeads.config, keys.positive(kKvHeads.key, heads)},
+      {kKeyLength.config, dim},
+      {kContext.config, keys.positive(kContext.key, 0, kMaxPosition)},
+      {kEps.config, keys.number(kEps.key)},
+      {kTheta.config, theta},
       {"rope_scaling", rope_scaling(keys, theta, dim)},
       {"hidden_act", "silu"},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},

@@ -7,8 +7,31 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/gguf.h"
+#include "mixtape/io/gguf_architecture.h"
 
 namespace mixtape {
+
+// Those of every architecture: whole numbers, and real ones.
+namespace gguf_key {
+inline constexpr GgufKey kHidden = {"embedding_length", "hidden_size"};
+inline constexpr GgufKey kWidth = {"feed_forward_length", "intermediate_size"};
+inline constexpr GgufKey kLayers = {"block_count", "num_hidden_layers"};
+inline constexpr GgufKey kHeads = {"attention.head_count", "num_attention_heads"};
+inline constexpr GgufKey kKvHeads = {"attention.head_count_kv", "num_key_value_heads"};
+inline constexpr GgufKey kKeyLength = {"attention.key_length", "head_dim"};
+inline constexpr GgufKey kValueLength = {"attention.value_length", "head_dim"};
+inline constexpr GgufKey kRotaryDims = {"rope.dimension_count", "head_dim"};
+inline constexpr GgufKey kContext = {"context_length", "max_position_embeddings"};
+inline constexpr GgufKey kVocabulary = {"vocab_size", "vocab_size"};
+inline constexpr GgufKey kWholes[] = {kHidden,    kWidth,       kLayers,     kHeads,   kKvHeads,
+                                      kKeyLength, kValueLength, kRotaryDims, kContext, kVocabulary};
+inline constexpr GgufKey kEps = {"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
+inline constexpr GgufKey kTheta = {"rope.freq_base", "rope_theta"};
+inline constexpr GgufKey kReals[] = {kEps, kTheta};
+// Of rotary scaling, which config.json has as an object.
+inline constexpr std::string_view kScalingType = "rope.scaling.type", kScalingFactor = "rope.scaling.factor",
+                                  kOriginalContext = "rope.scaling.original_context_length";
+}  // namespace gguf_key
 
 // Each by what follows the prefix. Throws format naming file and key for a missing or senseless value.
 class GgufKeys {

@@ -17,14 +17,6 @@
 namespace mixtape {
 namespace {
 
-// The file's row for row `row` of Hugging Face's: per head, the file has pairs (i, half i) next to each
-// other, Hugging Face the first halves before the second.
-std::int64_t source_row(std::int64_t row, std::int64_t rows, std::int64_t interleaved_heads) {
-  if (interleaved_heads == 0) return row;
-  const std::int64_t head_dim = rows / interleaved_heads, in_head = row % head_dim;
-  return row - in_head + in_head % (head_dim / 2) * 2 + in_head / (head_dim / 2);
-}
-
 template <class T>
 void store(std::span<const float> values, std::byte* out) {
   T* to = reinterpret_cast<T*>(out);
@@ -44,7 +36,7 @@ void decode_vector(const GgufTensor& tensor, std::int64_t interleaved_heads, DTy
   const auto count = static_cast<std::int64_t>(stored.size());
   for (std::int64_t i = 0; i < count; ++i) {
     ordered[static_cast<std::size_t>(i)] =
-        stored[static_cast<std::size_t>(source_row(i, count, interleaved_heads))];
+        stored[static_cast<std::size_t>(gguf_row(i, count, interleaved_heads))];
   }
   store(wanted, ordered, out);
 }
@@ -58,7 +50,7 @@ void decode_rows(const GgufTensor& tensor, std::int64_t interleaved_heads, DType
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::span<float> values(scratch.data() + static_cast<std::size_t>(omp_get_thread_num()) * cols,
                                   cols);
-    const std::int64_t from = source_row(row, rows, interleaved_heads);
+    const std::int64_t from = gguf_row(row, rows, interleaved_heads);
     decode_gguf_blocks(tensor.type, tensor.rows(from, from + 1), values);
     store(wanted, values, out + static_cast<std::size_t>(row) * cols * size_of(wanted));
   }
@@ -165,6 +157,12 @@ class GgufModel final : public ModelSource {
 };
 
 }  // namespace
+
+std::int64_t gguf_row(std::int64_t row, std::int64_t rows, std::int64_t interleaved_heads) {
+  if (interleaved_heads == 0) return row;
+  const std::int64_t head_dim = rows / interleaved_heads, in_head = row % head_dim;
+  return row - in_head + in_head % (head_dim / 2) * 2 + in_head / (head_dim / 2);
+}
 
 std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path) {
   return std::make_unique<GgufModel>(path);

@@ -13,4 +13,8 @@ namespace mixtape {
 // as GgufFile and gguf_config_json do; tokenizer_json throws for a tokenizer that it can't express.
 std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path);
 
+// The file's row for row `row` of Hugging Face's, of a matrix of `rows`: per head, the file has pairs (i, half i) next
+// to each other, Hugging Face the first halves before the second. 0 heads: the same row.
+std::int64_t gguf_row(std::int64_t row, std::int64_t rows, std::int64_t interleaved_heads);
+
 }  // namespace mixtape

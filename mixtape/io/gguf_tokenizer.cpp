@@ -1,7 +1,6 @@
 #include "mixtape/io/gguf_tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +10,8 @@
 #include <vector>
 
 #include "mixtape/core/error.h"
+#include "mixtape/io/gguf_pre_tokenizer.h"
+#include "mixtape/io/gguf_token_type.h"
 #include "mixtape/io/text_utf8.h"
 
 namespace mixtape {
@@ -18,47 +19,14 @@ namespace {
 
 using nlohmann::json;
 
-enum TokenType : std::int64_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6
-};
-
-constexpr const char* kSpaceMark = "\u2581";
-
-// How a pre-tokenizer name cuts text: each pattern in turn, matches and what lies between them being words.
-struct PreTokenizer {
-  std::string_view name;
-  std::vector<const char*> patterns;
-  bool nfc = false;
-  bool ignore_merges = false;  // a word that is a token is taken whole
-  bool adds_bos = false;       // unless the file says otherwise
-};
-
-constexpr const char* kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen2Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kLlama3Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-const PreTokenizer& pre_tokenizer(const GgufFile& file) {
-  static const std::array<PreTokenizer, 4> known = {
-      PreTokenizer{.name = "gpt-2", .patterns = {kGpt2Pattern}},
-      PreTokenizer{.name = "smollm", .patterns = {R"(\p{N})", kGpt2Pattern}},
-      PreTokenizer{.name = "qwen2", .patterns = {kQwen2Pattern}, .nfc = true},
-      PreTokenizer{
-          .name = "llama-bpe", .patterns = {kLlama3Pattern}, .ignore_merges = true, .adds_bos = true},
-  };
+const GgufPreTokenizer& pre_tokenizer(const GgufFile& file) {
+  const std::span<const GgufPreTokenizer> known = gguf_pre_tokenizers();
   const std::string_view name = file.string("tokenizer.ggml.pre");
-  const auto* found =
-      std::find_if(known.begin(), known.end(), [&](const PreTokenizer& p) { return p.name == name; });
+  const auto found =
+      std::find_if(known.begin(), known.end(), [&](const GgufPreTokenizer& p) { return p.name == name; });
   if (found == known.end()) {
-    fail(ErrorCode::not_supported, file.where(), ": 'tokenizer.ggml.pre' is '", name,
-         "', expected gpt-2, smollm, qwen2 or llama-bpe");
+    fail(ErrorCode::not_supported, file.where(), ": 'tokenizer.ggml.pre' is '", name, "', expected one of ",
+         gguf_pre_tokenizer_names());
   }
   return *found;
 }
@@ -74,7 +42,7 @@ class Source {
       fail(ErrorCode::not_supported, where(), ": 'tokenizer.ggml.model' is '", model,
            "', expected gpt2 or llama");
     }
-    types_.assign(tokens.size(), kNormal);
+    types_.assign(tokens.size(), std::int64_t{GgufTokenType::normal});
     if (file.has("tokenizer.ggml.token_type")) types_ = file.integers("tokenizer.ggml.token_type");
     require_per_token("token_type", types_.size());
     for (std::size_t id = 0; id < tokens.size(); ++id) add_token(static_cast<std::uint32_t>(id));
@@ -122,7 +90,7 @@ class Source {
  private:
   void add_token(std::uint32_t id) {
     require_utf8(tokens[id], str(where(), ": token ", id));
-    if (types_[id] < kNormal || types_[id] > kByte) {
+    if (types_[id] < GgufTokenType::normal || types_[id] > GgufTokenType::byte) {
       fail(ErrorCode::format, where(), ": token ", id, " has type ", types_[id], ", expected 1 to 6");
     }
     const auto [entry, is_new] = ids_.emplace(tokens[id], id);
@@ -140,7 +108,7 @@ json byte_level() {
   return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
 }
 
-json split_by(const char* pattern) {
+json split_by(std::string_view pattern) {
   return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
 }
 
@@ -148,14 +116,16 @@ json added_tokens(const Source& source) {
   json added = json::array();
   for (std::uint32_t id = 0; id < source.tokens.size(); ++id) {
     const std::int64_t type = source.type(id);
-    if (type != kControl && type != kUnknown && type != kUserDefined) continue;
+    if (type != GgufTokenType::control && type != GgufTokenType::unknown &&
+        type != GgufTokenType::user_defined)
+      continue;
     added.push_back({{"id", id},
                      {"content", source.tokens[id]},
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
                      {"normalized", false},
-                     {"special", type != kUserDefined}});
+                     {"special", type != GgufTokenType::user_defined}});
   }
   return added;
 }
@@ -238,11 +208,6 @@ void add_cuts(const Source& source, std::string_view token, double score, std::v
   for (const auto& entry : cuts) merges.push_back(std::get<2>(entry));
 }
 
-bool is_run(std::string_view token) {
-  const std::size_t size = first_code_point(token).size;
-  return token.substr(size) == token.substr(0, token.size() - size);
-}
-
 // Of joins with equal scores SentencePiece takes the leftmost, ranked merges the one of better rank. For runs of one
 // character (llama's spaces, all of one score) it is the same: the parts of a run shrink from left to right, and the
 // longer left part ranks first.
@@ -270,7 +235,7 @@ json scored_merges(const Source& source) {
   for (std::uint32_t id = 0; id < source.tokens.size(); ++id) {
     if (std::isnan(scores[id]))
       fail(ErrorCode::format, source.where(), ": the score of token ", id, " is NaN");
-    if (source.type(id) == kNormal) add_cuts(source, source.tokens[id], scores[id], merges);
+    if (source.type(id) == GgufTokenType::normal) add_cuts(source, source.tokens[id], scores[id], merges);
   }
   std::stable_sort(merges.begin(), merges.end(), [](const ScoredMerge& a, const ScoredMerge& b) {
     return std::tie(a.score, a.left_length, a.right_length) >
@@ -283,13 +248,13 @@ json scored_merges(const Source& source) {
 }
 
 void add_byte_level(const Source& source, json& out) {
-  const PreTokenizer& pre = pre_tokenizer(source.file);
+  const GgufPreTokenizer& pre = pre_tokenizer(source.file);
   if (source.adds_space()) {
     fail(ErrorCode::not_supported, source.where(),
          ": add_space_prefix is true, expected false for a gpt2 tokenizer");
   }
   json steps = json::array();
-  for (const char* pattern : pre.patterns) steps.push_back(split_by(pattern));
+  for (const std::string_view pattern : pre.patterns) steps.push_back(split_by(pattern));
   steps.push_back(byte_level());
   out["normalizer"] = pre.nfc ? json{{"type", "NFC"}} : json();
   out["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};

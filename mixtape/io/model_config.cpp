@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "mixtape/io/config_parts.h"
 #include "mixtape/io/config_reader.h"
 
 namespace mixtape {
@@ -124,6 +125,16 @@ ModelConfig ModelConfig::parse(const json& source, const std::string& where) {
   return config;
 }
 
+json with_defaults(const json& source, const ModelConfig& config) {
+  json out = source;
+  out["head_dim"] = first_attention(config).head_dim;
+  out["num_key_value_heads"] = first_attention(config).kv_heads;
+  out["tie_word_embeddings"] = config.tie_word_embeddings;
+  out["rope_theta"] = config.ropes.front().theta;
+  out["rope_scaling"] = rope_scaling_of(config.ropes.front());
+  return out;
+}
+
 json to_mlx_config(const json& source, const json& quantization, const std::string& where) {
   const ModelConfig config = ModelConfig::parse(source, where);
   const RopeConfig& rope = config.ropes.front();
@@ -131,12 +142,7 @@ json to_mlx_config(const json& source, const json& quantization, const std::stri
     fail(ErrorCode::not_supported, where, ": partial_rotary_factor is ", rope.partial_rotary_factor,
          ", mlx-lm rotates all of head_dim in ", config.architecture->model_type);
   }
-  json out = source;
-  out["head_dim"] = first_attention(config).head_dim;
-  out["num_key_value_heads"] = first_attention(config).kv_heads;
-  out["tie_word_embeddings"] = config.tie_word_embeddings;
-  out["rope_theta"] = rope.theta;
-  out["rope_scaling"] = rope_scaling_of(rope);
+  json out = with_defaults(source, config);
   if (config.architecture->write_mlx) config.architecture->write_mlx(config, out, where);
   out["quantization"] = quantization;
   out["quantization_config"] = quantization;

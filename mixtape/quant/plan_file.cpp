@@ -1,10 +1,10 @@
 #include "mixtape/quant/plan_file.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/json_file.h"
+#include "mixtape/quant/other_model.h"
 
 namespace mixtape {
 namespace {
@@ -47,16 +47,6 @@ std::vector<std::string> differences(const Json& found, std::map<std::string, Sh
   return list;
 }
 
-void refuse_other_model(const std::vector<std::string>& differing, const std::string& where) {
-  constexpr std::size_t kNamed = 3;
-  if (differing.empty()) return;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(differing.size(), kNamed); ++i)
-    text += (i > 0 ? "; " : "") + differing[i];
-  if (differing.size() > kNamed) text += str("; and ", differing.size() - kNamed, " more");
-  fail(ErrorCode::format, where, ": is a plan of another model: ", text);
-}
-
 }  // namespace
 
 Json plan_json(const QuantizationPlan& plan) {
@@ -83,7 +73,7 @@ QuantizationOptions planned_options(const Json& plan, const std::string& where,
   std::map<std::string, Shape> wanted = matrix_shapes(tensors);
   // A plan that unties.
   if (tied && shapes.contains("lm_head")) wanted.emplace("lm_head", wanted.at("model.embed_tokens"));
-  refuse_other_model(differences(shapes, std::move(wanted), model), where);
+  refuse_other_model(where, "a plan", differences(shapes, std::move(wanted), model));
   return {.params = config.defaults, .modules = config.modules};
 }
 

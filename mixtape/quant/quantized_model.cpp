@@ -6,6 +6,7 @@
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/safetensors_writer.h"
 #include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/quant/tensor_providers.h"
 #include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
@@ -67,9 +68,7 @@ json written_config(const ModelSource& source, const QuantizationPlan& plan, DTy
 
 void write_module(SafetensorsDirectoryWriter& writer, const PlannedModule& m, const TensorProvider& tensors,
                   DType dtype) {
-  const QuantizedWeight q = tensors.quantized(m);
-  require(q.format == *m.stored, m.path, ": got ", q.format.bits, " bits in groups of ", q.format.group_size,
-          ", the plan says ", m.stored->bits, " in groups of ", m.stored->group_size);
+  const QuantizedWeight q = checked_weight(tensors.quantized(m), m);
   const std::vector<WeightPart> parts = affine_codec().parts(m.shape, *m.stored, dtype);
   const std::vector<Buffer> buffers = affine_codec().buffers(q);
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -151,13 +150,7 @@ void write_quantized_model(AtomicDirectory& output, const ModelSource& source, c
 
 void write_rounded_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
                          Rounding rounding, DType dtype, const Device& device, const RunHooks& hooks) {
-  const TensorProvider tensors{[&](const PlannedModule& m) {
-                                 const Buffer w =
-                                     source.load(m.source, source.stored_dtype(m.source), device);
-                                 return quantize_matrix(m.source, w, *m.stored, rounding, dtype);
-                               },
-                               nullptr};
-  write_quantized_model(output, source, plan, tensors, dtype, hooks);
+  write_quantized_model(output, source, plan, rounded_tensors(source, rounding, dtype, device), dtype, hooks);
 }
 
 QuantizedReader::QuantizedReader(const ModelSource& source)

@@ -1,6 +1,7 @@
 // llama: Llama 1 to 3, SmolLM2, and whatever else has its shape.
 #include "mixtape/io/architecture.h"
 #include "mixtape/io/config_parts.h"
+#include "mixtape/io/gguf_architecture.h"
 #include "mixtape/io/gguf_keys.h"
 
 namespace mixtape {
@@ -25,6 +26,9 @@ void read_gguf(const GgufKeys& keys, nlohmann::json& config) {
                                                                 .reads = {"attention_bias", "mlp_bias"},
                                                                 .read = read,
                                                                 .read_gguf = read_gguf});
+
+[[maybe_unused]] const bool written =
+    register_gguf_architecture("llama", {.name = "llama", .has_rope_freqs = true});
 
 }  // namespace
 }  // namespace mixtape

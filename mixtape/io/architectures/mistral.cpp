@@ -1,6 +1,7 @@
 // mistral: a llama whose layers may all see a window only. GGUF files store it as llama, without its window.
 #include "mixtape/io/architecture.h"
 #include "mixtape/io/config_parts.h"
+#include "mixtape/io/gguf_architecture.h"
 
 namespace mixtape {
 namespace {
@@ -15,9 +16,15 @@ void read(const ConfigReader& in, ModelConfig& config) {
 }
 
 // mlx-lm's class cannot have windows throughout and runs this type without any: the same up to the window's
-// length. Its converter does likewise.
-[[maybe_unused]] const bool registered = register_architecture(
-    {.model_type = "mistral", .class_name = "MistralForCausalLM", .reads = {"sliding_window"}, .read = read});
+// length. Its converter does likewise, as does llama.cpp's.
+[[maybe_unused]] const bool registered = register_architecture({.model_type = "mistral",
+                                                                .class_name = "MistralForCausalLM",
+                                                                .gguf_interleaves_heads = true,
+                                                                .reads = {"sliding_window"},
+                                                                .read = read});
+
+[[maybe_unused]] const bool written =
+    register_gguf_architecture("mistral", {.name = "llama", .has_rope_freqs = true});
 
 }  // namespace
 }  // namespace mixtape

@@ -1,6 +1,7 @@
 // qwen2 (Qwen2 and Qwen2.5): a llama with biases on q, k and v.
 #include "mixtape/io/architecture.h"
 #include "mixtape/io/config_parts.h"
+#include "mixtape/io/gguf_architecture.h"
 
 namespace mixtape {
 namespace {
@@ -9,6 +10,17 @@ void read(const ConfigReader& in, ModelConfig& config) {
   AttentionSpec attention = read_attention(in, config.hidden_size);
   attention.qkv_bias = true;
   config.layers = equal_layers(in, {attention, DenseMlpSpec{in.size("intermediate_size"), false}});
+}
+
+// llama.cpp's class wants heads that make up the hidden size.
+void write_gguf(const ModelConfig& config, nlohmann::json& out, const std::string& where) {
+  const auto& a = std::get<AttentionSpec>(config.layers.front().mixer);
+  if (a.heads * a.head_dim != config.hidden_size) {
+    fail(ErrorCode::not_supported, where, ": ", a.heads, " heads of ", a.head_dim,
+         ", llama.cpp wants heads that make up the hidden size ", config.hidden_size, " in ",
+         config.architecture->model_type);
+  }
+  write_qwen_positions(config, out);
 }
 
 void write_mlx(const ModelConfig& config, nlohmann::json& out, const std::string&) {
@@ -21,6 +33,8 @@ void write_mlx(const ModelConfig& config, nlohmann::json& out, const std::string
                                                                 .reads = {"sliding_window"},
                                                                 .read = read,
                                                                 .write_mlx = write_mlx});
+[[maybe_unused]] const bool written =
+    register_gguf_architecture("qwen2", {.name = "qwen2", .write = write_gguf});
 
 }  // namespace
 }  // namespace mixtape

@@ -3,6 +3,7 @@
 
 #include "mixtape/io/architecture.h"
 #include "mixtape/io/config_parts.h"
+#include "mixtape/io/gguf_architecture.h"
 #include "mixtape/io/gguf_keys.h"
 
 namespace mixtape {
@@ -15,11 +16,24 @@ AttentionSpec read_qwen3_attention(const ConfigReader& in, std::int64_t hidden_s
   return attention;
 }
 
+namespace {
+
+void refuse_biases(const ModelConfig& config, const nlohmann::json& out, const std::string& where,
+                   const char* reader) {
+  if (!out.value("attention_bias", false)) return;
+  fail(ErrorCode::not_supported, where, ": attention_bias = true, ", reader, " has no biases in ",
+       config.architecture->model_type);
+}
+
+}  // namespace
+
 void write_qwen3_mlx(const ModelConfig& config, nlohmann::json& out, const std::string& where) {
-  if (out.value("attention_bias", false)) {
-    fail(ErrorCode::not_supported, where, ": attention_bias = true, mlx-lm has no biases in ",
-         config.architecture->model_type);
-  }
+  refuse_biases(config, out, where, "mlx-lm");
+  write_qwen_positions(config, out);
+}
+
+void write_qwen3_gguf(const ModelConfig& config, nlohmann::json& out, const std::string& where) {
+  refuse_biases(config, out, where, "llama.cpp");
   write_qwen_positions(config, out);
 }
 
@@ -41,6 +55,8 @@ void read(const ConfigReader& in, ModelConfig& config) {
                                                                 .read = read,
                                                                 .write_mlx = write_qwen3_mlx,
                                                                 .read_gguf = read_qwen3_gguf});
+[[maybe_unused]] const bool written =
+    register_gguf_architecture("qwen3", {.name = "qwen3", .write = write_qwen3_gguf});
 
 }  // namespace
 }  // namespace mixtape

@@ -4,12 +4,17 @@
 #include "mixtape/io/architecture.h"
 #include "mixtape/io/architectures/qwen3.h"
 #include "mixtape/io/config_parts.h"
+#include "mixtape/io/gguf_architecture.h"
 #include "mixtape/io/gguf_keys.h"
 
 namespace mixtape {
 namespace {
 
 using nlohmann::json;
+
+constexpr GgufKey kKeys[] = {{"expert_count", "num_experts"},
+                             {"expert_feed_forward_length", "moe_intermediate_size"},
+                             {"expert_used_count", "num_experts_per_tok"}};
 
 // Both spellings occur.
 std::int64_t read_expert_count(const ConfigReader& in) {
@@ -64,11 +69,23 @@ void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
   }
 }
 
+// llama.cpp's class has experts in every layer and normalises their weights.
+void write_gguf(const ModelConfig& config, json& out, const std::string& where) {
+  write_qwen3_gguf(config, out, where);
+  for (std::size_t i = 0; i < config.layers.size(); ++i) {
+    const auto* mlp = std::get_if<SparseMlpSpec>(&config.layers[i].mlp);
+    if (mlp && mlp->normalized_weights) continue;
+    fail(ErrorCode::not_supported, where, ": layer ", i,
+         mlp ? " has norm_topk_prob = false" : " has no experts",
+         ", llama.cpp has experts with normalised weights in every layer of ",
+         config.architecture->model_type);
+  }
+  if (!out.contains("num_experts")) out["num_experts"] = out.at("num_local_experts");
+}
+
 void read_gguf(const GgufKeys& keys, json& config) {
   read_qwen3_gguf(keys, config);
-  config["num_experts"] = keys.positive("expert_count");
-  config["num_experts_per_tok"] = keys.positive("expert_used_count");
-  config["moe_intermediate_size"] = keys.positive("expert_feed_forward_length");
+  for (const GgufKey& key : kKeys) config[key.config] = keys.positive(key.key);
   config["norm_topk_prob"] = true;
   config["decoder_sparse_step"] = 1;
   config["mlp_only_layers"] = json::array();
@@ -79,10 +96,12 @@ void read_gguf(const GgufKeys& keys, json& config) {
                            .class_name = "Qwen3MoeForCausalLM",
                            .gguf = "qwen3moe",
                            .reads = {"attention_bias", "sliding_window"},
-                           .gguf_keys = {"expert_count", "expert_feed_forward_length", "expert_used_count"},
+                           .gguf_keys = {kKeys[0].key, kKeys[1].key, kKeys[2].key},
                            .read = read,
                            .write_mlx = write_mlx,
                            .read_gguf = read_gguf});
+[[maybe_unused]] const bool written = register_gguf_architecture(
+    "qwen3_moe", {.name = "qwen3moe", .keys = {std::begin(kKeys), std::end(kKeys)}, .write = write_gguf});
 
 }  // namespace
 }  // namespace mixtape

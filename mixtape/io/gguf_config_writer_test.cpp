@@ -1,0 +1,131 @@
+#include "mixtape/io/gguf_config_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "mixtape/io/gguf_model.h"
+#include "mixtape/io/gguf_writer.h"
+#include "mixtape/io/json_file.h"
+#include "mixtape/io/tensor_list.h"
+#include "mixtape/testing/check_op.h"
+#include "mixtape/testing/temp_directory.h"
+#include "mixtape/testing/tiny_model_json.h"
+
+namespace mixtape {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+// The config of a model whose file holds what is written for this one; its weights are zero.
+class GgufConfigWriter : public ::testing::Test {
+ protected:
+  ModelConfig written_and_read(const json& config_json) {
+    const ModelConfig config = ModelConfig::parse(config_json, "config.json");
+    GgufMetadata metadata;
+    add_gguf_config(config_json, "config.json", metadata);
+    std::vector<GgufTensorSpec> specs;
+    for (const ModelTensor& t : tensor_list(config)) specs.push_back({t.gguf_name, GgufType::f32, t.shape});
+    const std::vector<float> divisors = gguf_rope_divisors(config);
+    if (!divisors.empty()) specs.push_back({"rope_freqs.weight", GgufType::f32, {std::ssize(divisors)}});
+    AtomicFile file(directory_ / "x.gguf");
+    GgufWriter writer(file, GgufLayout(metadata, specs));
+    for (const GgufTensorSpec& spec : specs) {
+      std::vector<float> values(static_cast<std::size_t>(spec.shape.numel()));
+      if (spec.name == "rope_freqs.weight") values = divisors;
+      writer.write(spec.name, std::as_bytes(std::span(values)));
+    }
+    writer.commit();
+    return open_gguf_model(directory_ / "x.gguf")->config();
+  }
+
+  static void expect_equal(const ModelConfig& a, const ModelConfig& b) {
+    EXPECT_EQ(a.vocab_size, b.vocab_size);
+    EXPECT_EQ(a.hidden_size, b.hidden_size);
+    EXPECT_EQ(a.max_position_embeddings, b.max_position_embeddings);
+    EXPECT_EQ(a.rms_norm_eps, b.rms_norm_eps);
+    EXPECT_EQ(a.tie_word_embeddings, b.tie_word_embeddings);
+    const RopeConfig &r = a.ropes.at(0), &s = b.ropes.at(0);
+    EXPECT_EQ(r.type, s.type);
+    EXPECT_EQ(r.theta, s.theta);
+    EXPECT_NEAR(r.factor, s.factor, 1e-6 * r.factor);
+    EXPECT_EQ(r.original_max_position_embeddings, s.original_max_position_embeddings);
+    const std::vector<ModelTensor> t = tensor_list(a), u = tensor_list(b);
+    ASSERT_EQ(t.size(), u.size());
+    for (std::size_t i = 0; i < t.size(); ++i) {
+      EXPECT_EQ(t[i].name, u[i].name);
+      EXPECT_EQ(t[i].shape, u[i].shape);
+      EXPECT_EQ(t[i].gguf_interleaved_heads, u[i].gguf_interleaved_heads) << t[i].name;
+    }
+  }
+
+  static json tiny(const std::string& type) {
+    json config = json::parse(testing::tiny_model_json(type));
+    config.update({{"max_position_embeddings", 64}, {"tie_word_embeddings", true}, {"norm_topk_prob", true}});
+    return config;
+  }
+  static void refused(const json& config, ErrorCode code, const std::string& text) {
+    GgufMetadata metadata;
+    MIXTAPE_EXPECT_ERROR(add_gguf_config(config, "config.json", metadata), code, text);
+  }
+
+  testing::TempDirectory directory_;
+};
+
+TEST_F(GgufConfigWriter, ReadAgainItIsTheSameModel) {
+  for (const char* name : {"llama", "llama_tied_bias_rope3", "mistral", "qwen2", "qwen3"}) {
+    const json config = read_config_json(std::string("tests/data/parity/") + name + "/config.json");
+    SCOPED_TRACE(name);
+    expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
+  }
+  for (const Architecture* a : architectures()) {
+    SCOPED_TRACE(a->model_type);
+    const json config = tiny(a->model_type);
+    expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
+  }
+}
+
+TEST_F(GgufConfigWriter, KeepsRotaryScaling) {
+  json config = tiny("llama");
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.5}};
+  expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
+                            {"original_max_position_embeddings", 32}};
+  expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
+}
+
+TEST_F(GgufConfigWriter, RefusesWhatLlamaCppDoesNotCompute) {
+  json config = tiny("qwen3_moe");
+  config["norm_topk_prob"] = false;
+  refused(config, ErrorCode::not_supported, "layer 0 has norm_topk_prob = false");
+  config = tiny("qwen3_moe");
+  config["mlp_only_layers"] = {1};
+  refused(config, ErrorCode::not_supported, "layer 1 has no experts");
+  config = tiny("qwen3");
+  config["attention_bias"] = true;
+  refused(config, ErrorCode::not_supported, "attention_bias = true, llama.cpp has no biases in qwen3");
+  config = tiny("qwen2");
+  config["head_dim"] = 12;
+  refused(config, ErrorCode::not_supported, "2 heads of 12");
+  config = tiny("qwen3");
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
+                            {"original_max_position_embeddings", 32}};
+  refused(config, ErrorCode::not_supported, "rope type is llama3, which llama.cpp has not in qwen3");
+  config = tiny("llama");
+  config["partial_rotary_factor"] = 0.5;
+  refused(config, ErrorCode::not_supported, "partial_rotary_factor is 0.5");
+  config = tiny("llama");
+  config.erase("max_position_embeddings");
+  refused(config, ErrorCode::format, "config.json: lacks max_position_embeddings");
+}
+
+}  // namespace
+}  // namespace mixtape

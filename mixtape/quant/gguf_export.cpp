@@ -1,0 +1,134 @@
+#include "mixtape/quant/gguf_export.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "mixtape/core/error.h"
+#include "mixtape/io/gguf_config_writer.h"
+#include "mixtape/io/gguf_tokenizer_writer.h"
+#include "mixtape/quant/tensor_providers.h"
+
+namespace mixtape {
+namespace {
+
+constexpr const char* kRopeFreqs = "rope_freqs.weight";
+
+GgufType value_type(DType dtype) {
+  return dtype == DType::f16 ? GgufType::f16 : dtype == DType::bf16 ? GgufType::bf16 : GgufType::f32;
+}
+
+GgufType type_of(const ModelTensor& tensor, const PlannedModule* module, DType dtype) {
+  if (module && module->stored) return gguf_type_of(*module->stored);
+  const bool is_small = tensor.kind == TensorKind::vector || tensor.kind == TensorKind::router;
+  return is_small ? GgufType::f32 : value_type(dtype);
+}
+
+std::vector<GgufPlannedTensor> tensors_of(const ModelConfig& config, const QuantizationPlan& plan,
+                                          DType dtype) {
+  std::vector<GgufPlannedTensor> tensors;
+  for (const ModelTensor& t : tensor_list(config)) {
+    const PlannedModule* module = t.name.ends_with(".weight") ? plan.find(module_path(t.name)) : nullptr;
+    tensors.push_back({t, module, type_of(t, module, dtype)});
+  }
+  return tensors;
+}
+
+// llama.cpp's number for a file whose matrices are mostly of this type.
+std::uint32_t file_type(const std::vector<GgufPlannedTensor>& tensors) {
+  std::map<GgufType, std::int64_t> weights;
+  for (const GgufPlannedTensor& t : tensors) {
+    if (t.tensor.kind != TensorKind::vector) weights[t.type] += t.tensor.shape.numel();
+  }
+  const auto most = std::max_element(weights.begin(), weights.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  switch (most->first) {
+    case GgufType::f16:
+      return 1;
+    case GgufType::q4_1:
+      return 3;
+    case GgufType::q8_0:
+      return 7;
+    case GgufType::q5_1:
+      return 9;
+    case GgufType::bf16:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+// The last part of the path, without ".gguf".
+std::string model_name(const ModelSource& source) {
+  const std::filesystem::path path = std::filesystem::path(source.where()).lexically_normal();
+  const std::filesystem::path last = path.has_filename() ? path.filename() : path.parent_path().filename();
+  return last.extension() == ".gguf" ? last.stem().string() : last.string();
+}
+
+Buffer dense_tensor(const ModelSource& source, const GgufPlannedTensor& t, const TensorProvider& tensors) {
+  if (tensors.dense) return tensors.dense(t.tensor.name);
+  const std::string& from = t.module ? t.module->source : t.tensor.name;
+  return source.load(from, source.stored_dtype(from), Device::cpu());
+}
+
+std::vector<std::byte> bytes_of(const ModelSource& source, const GgufPlannedTensor& t,
+                                const TensorProvider& tensors, GgufLoss& loss) {
+  const ModelTensor& tensor = t.tensor;
+  const bool is_quantized = t.module && t.module->stored;
+  std::vector<std::byte> bytes =
+      is_quantized ? gguf_bytes(tensor.name, checked_weight(tensors.quantized(*t.module), *t.module), loss)
+                   : gguf_bytes(tensor.name, t.type, dense_tensor(source, t, tensors));
+  const std::int64_t rows = tensor.shape.rank() < 2 ? tensor.shape.numel() : tensor.shape.rows();
+  return in_gguf_order(std::move(bytes), rows, tensor.gguf_interleaved_heads);
+}
+
+}  // namespace
+
+GgufLayout GgufPlan::layout() const {
+  std::vector<GgufTensorSpec> specs;
+  if (!rope_divisors.empty()) specs.push_back({kRopeFreqs, GgufType::f32, {std::ssize(rope_divisors)}});
+  for (const GgufPlannedTensor& t : tensors) specs.push_back({t.tensor.gguf_name, t.type, t.tensor.shape});
+  return GgufLayout(metadata, specs);
+}
+
+std::map<GgufType, std::int64_t> GgufPlan::types() const {
+  std::map<GgufType, std::int64_t> count;
+  for (const GgufPlannedTensor& t : tensors) ++count[t.type];
+  return count;
+}
+
+GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
+  nlohmann::json json = source.config_json();
+  if (plan.unties_embeddings) json["tie_word_embeddings"] = false;
+  const std::string where = source.where();
+  const ModelConfig config = ModelConfig::parse(json, where);
+  GgufPlan gguf;
+  add_gguf_config(json, where, gguf.metadata);
+  gguf.tensors = tensors_of(config, plan, dtype);
+  gguf.rope_divisors = gguf_rope_divisors(config);
+  gguf.metadata.add("general.type", "model");
+  gguf.metadata.add("general.name", model_name(source));
+  gguf.metadata.add("general.file_type", file_type(gguf.tensors));
+  gguf.metadata.add("general.quantization_version", std::uint32_t{2});
+  add_gguf_tokenizer(source.tokenizer_json(), source.tokenizer_config_json(), config, where, gguf.metadata);
+  return gguf;
+}
+
+GgufLoss write_gguf_model(AtomicFile& file, const ModelSource& source, const GgufPlan& plan,
+                          const TensorProvider& tensors, const RunHooks& hooks) {
+  GgufLoss loss;
+  GgufWriter writer(file, plan.layout());
+  if (!plan.rope_divisors.empty()) writer.write(kRopeFreqs, std::as_bytes(std::span(plan.rope_divisors)));
+  const std::int64_t total = std::ssize(plan.tensors);
+  for (std::int64_t i = 0; i < total; ++i) {
+    hooks.report({.stage = "writing", .done = i, .total = total, .unit = "tensors"});
+    hooks.throw_if_stopped("writing");
+    const GgufPlannedTensor& t = plan.tensors[static_cast<std::size_t>(i)];
+    writer.write(t.tensor.gguf_name, bytes_of(source, t, tensors, loss));
+  }
+  hooks.report({.stage = "writing", .done = total, .total = total, .unit = "tensors"});
+  writer.commit();
+  return loss;
+}
+
+}  // namespace mixtape

@@ -1,0 +1,41 @@
+// A planned model as one GGUF file that llama.cpp loads.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "mixtape/io/atomic_file.h"
+#include "mixtape/io/gguf_writer.h"
+#include "mixtape/quant/gguf_encode.h"
+#include "mixtape/quant/quantized_model.h"
+
+namespace mixtape {
+
+struct GgufPlannedTensor {
+  ModelTensor tensor;
+  const PlannedModule* module;  // of the plan; null for biases
+  GgufType type;
+};
+
+// What the file will hold, known before anything is computed. The plan must outlive it.
+struct GgufPlan {
+  GgufMetadata metadata;
+  std::vector<GgufPlannedTensor> tensors;
+  std::vector<float> rope_divisors;  // tensor rope_freqs.weight, where not empty
+
+  GgufLayout layout() const;
+  std::map<GgufType, std::int64_t> types() const;  // how many tensors each has
+};
+
+// Codes become the type of gguf_type_of; float matrices are stored in `dtype`, vectors and routers in F32, as llama.cpp
+// wants them. Throws not_supported or format, naming it, for an architecture, a setting, or a tokenizer component that
+// llama.cpp does not know.
+GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, DType dtype);
+
+// Writes and commits `file`. Tensors that `tensors` does not give come from the source. Throws as write_quantized_model
+// does.
+GgufLoss write_gguf_model(AtomicFile& file, const ModelSource& source, const GgufPlan& plan,
+                          const TensorProvider& tensors, const RunHooks& hooks = {});
+
+}  // namespace mixtape

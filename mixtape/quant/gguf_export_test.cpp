@@ -1,0 +1,189 @@
+#include "mixtape/quant/gguf_export.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "mixtape/core/bf16.h"
+#include "mixtape/io/gguf_model.h"
+#include "mixtape/io/tokenizer.h"
+#include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/quant/tensor_providers.h"
+#include "mixtape/runtime/creation.h"
+#include "mixtape/testing/check_op.h"
+#include "mixtape/testing/temp_directory.h"
+
+namespace mixtape {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::TempDirectory;
+
+constexpr const char* kStories = "tests/data/stories260k";
+constexpr const char* kMoe = "models/tiny-moe";
+
+std::vector<float> decoded(const QuantizedWeight& q) {
+  const Shape& groups = q.scales.shape();
+  const Buffer w =
+      Device::cpu().alloc(DType::f32, groups.with(groups.rank() - 1, groups.cols() * q.format.group_size));
+  CommandEncoder encoder(Device::cpu());
+  dequantize_affine_forward(encoder, q, w);
+  encoder.commit_and_wait();
+  return w.to_vector<float>();
+}
+
+std::vector<float> decoded(GgufType type, const std::vector<std::byte>& bytes) {
+  const GgufTypeInfo& info = gguf_type_info(type);
+  std::vector<float> values(bytes.size() / static_cast<std::size_t>(info.block_bytes) *
+                            static_cast<std::size_t>(info.block_elements));
+  decode_gguf_blocks(type, bytes, values);
+  return values;
+}
+
+QuantizedWeight quantized(const Shape& shape, AffineParams format, DType scales) {
+  return quantize_matrix("w", randn(Device::cpu(), shape, 3), format, Rounding::gpu, scales);
+}
+
+// Every width that a type holds, every group size, 16-bit scales: the same values, bit for bit.
+TEST(GgufEncode, HoldsCodesOfUpToFiveBitsExactly) {
+  for (const std::int32_t bits : {2, 3, 4, 5}) {
+    for (const std::int32_t group : {32, 64, 128}) {
+      for (const DType scales : {DType::bf16, DType::f16}) {
+        const QuantizedWeight q = quantized({3, 5, 128}, {bits, group}, scales);
+        GgufLoss loss;
+        const auto bytes = gguf_bytes("w", q, loss);
+        EXPECT_EQ(decoded(gguf_type_of(q.format), bytes), decoded(q)) << bits << " bits, group " << group;
+        EXPECT_EQ(loss.scales, 2 * q.scales.numel());
+        EXPECT_EQ(loss.inexact, 0);
+      }
+    }
+  }
+}
+
+TEST(GgufEncode, CountsWhatF16DoesNotHold) {
+  QuantizedWeight q = quantized({2, 64}, {4, 32}, DType::f32);
+  q.scales = Buffer::from(Device::cpu(), q.scales.shape(), std::vector<float>{0.5f, 1.0009f, 0.25f, 1e-9f});
+  q.biases = Buffer::from(Device::cpu(), q.biases.shape(), std::vector<float>{-2.0f, 0.0f, 1.0f, 3.0f});
+  GgufLoss loss;
+  gguf_bytes("w", q, loss);
+  EXPECT_EQ(loss.scales, 8);
+  EXPECT_EQ(loss.inexact, 2);
+  EXPECT_EQ(loss.largest, 1.0);  // 1e-9 became 0
+  q.scales = Buffer::from(Device::cpu(), q.scales.shape(), std::vector<float>{0.5f, 70000.0f, 0.25f, 1.0f});
+  MIXTAPE_EXPECT_ERROR(gguf_bytes("w", q, loss), ErrorCode::invalid_argument, "w: a scale or bias is 70000");
+}
+
+TEST(GgufEncode, EightBitsAreExactWhereTheirBiasIsTheMiddle) {
+  QuantizedWeight q = quantized({2, 64}, {8, 32}, DType::f16);
+  std::vector<float> scales(4, 0.0625f), biases(4, -8.0f);
+  q.scales = Buffer::from(Device::cpu(), q.scales.shape(), scales);
+  q.biases = Buffer::from(Device::cpu(), q.biases.shape(), biases);
+  GgufLoss loss;
+  EXPECT_EQ(decoded(GgufType::q8_0, gguf_bytes("w", q, loss)), decoded(q));
+  EXPECT_EQ(loss.rounded_matrices, 0);
+  // Else they are rounded again, to steps of a 127th of each block's extreme.
+  const QuantizedWeight other = quantized({2, 64}, {8, 64}, DType::f32);
+  const std::vector<float> found = decoded(GgufType::q8_0, gguf_bytes("w", other, loss));
+  const std::vector<float> wanted = decoded(other);
+  EXPECT_EQ(loss.rounded_matrices, 1);
+  for (std::size_t block = 0; block < found.size(); block += 32) {
+    float extreme = 0.0f;
+    for (std::size_t i = block; i < block + 32; ++i) extreme = std::max(extreme, std::abs(wanted[i]));
+    for (std::size_t i = block; i < block + 32; ++i)
+      EXPECT_NEAR(found[i], wanted[i], 0.51f * extreme / 127.0f);
+  }
+}
+
+class GgufExport : public ::testing::Test {
+ protected:
+  fs::path written(const ModelSource& source, const QuantizationPlan& plan, const TensorProvider& tensors,
+                   DType dtype) {
+    const fs::path path = directory_ / "x.gguf";
+    fs::remove(path);
+    AtomicFile file(path);
+    const GgufPlan gguf = plan_gguf(source, plan, dtype);
+    write_gguf_model(file, source, gguf, tensors);
+    EXPECT_EQ(fs::file_size(path), gguf.layout().file_bytes());
+    return path;
+  }
+
+  TempDirectory directory_;
+};
+
+// Read again it is the same model: config, every tensor, the ids of texts.
+TEST_F(GgufExport, FloatModelsComeBack) {
+  for (const char* model : {kStories, kMoe}) {
+    const auto source = open_model(model);
+    const QuantizationPlan plan = plan_of_stored(*source);
+    const auto found = open_gguf_model(written(*source, plan, {}, DType::f32));
+    const ModelConfig a = source->config(), b = found->config();
+    EXPECT_EQ(a.architecture, b.architecture);
+    EXPECT_EQ(a.rms_norm_eps, b.rms_norm_eps);
+    EXPECT_EQ(a.tie_word_embeddings, b.tie_word_embeddings);
+    EXPECT_EQ(a.max_position_embeddings, b.max_position_embeddings);
+    EXPECT_EQ(a.eos_token_ids, b.eos_token_ids);
+    for (const ModelTensor& t : tensor_list(a)) {
+      EXPECT_EQ(source->load(t.name, DType::f32, Device::cpu()).to_vector<float>(),
+                found->load(t.name, DType::f32, Device::cpu()).to_vector<float>())
+          << t.name;
+    }
+    const auto tokenizer = [](const ModelSource& s) {
+      return Tokenizer::from_json(s.tokenizer_json(), s.tokenizer_config_json());
+    };
+    for (const char* text : {"Once upon a time, there was a cat.", "  two  spaces", "caf\u00e9 \u4f60", ""}) {
+      EXPECT_EQ(tokenizer(*source).encode(text, true), tokenizer(*found).encode(text, true)) << text;
+    }
+  }
+}
+
+TEST_F(GgufExport, CodesAreThoseOfTheDirectory) {
+  for (const char* model : {kStories, kMoe}) {
+    const auto source = open_model(model);
+    const QuantizationPlan plan = plan_quantization(*source, {.params = {4, 32}});
+    const TensorProvider tensors = rounded_tensors(*source, Rounding::gpu, DType::f16, Device::cpu());
+    const auto found = open_gguf_model(written(*source, plan, tensors, DType::f32));
+    for (const PlannedModule& m : plan.modules) {
+      const std::vector<float> values =
+          found->load(m.path + ".weight", DType::f32, Device::cpu()).to_vector<float>();
+      EXPECT_EQ(values, m.stored ? decoded(tensors.quantized(m))
+                                 : source->load(m.source, DType::f32, Device::cpu()).to_vector<float>())
+          << m.path;
+    }
+  }
+}
+
+// A quantized directory is converted without being quantized anew.
+TEST_F(GgufExport, AQuantizedDirectoryKeepsItsCodes) {
+  const auto source = open_model(kStories);
+  {
+    AtomicDirectory output(directory_ / "mlx");
+    write_rounded_model(output, *source, plan_quantization(*source, {.params = {5, 32}}), Rounding::gpu,
+                        DType::bf16, Device::cpu());
+  }
+  const auto quantized = open_model(directory_ / "mlx");
+  const QuantizationPlan plan = plan_of_stored(*quantized);
+  const TensorProvider tensors = stored_tensors(*quantized);
+  const auto found = open_gguf_model(written(*quantized, plan, tensors, DType::bf16));
+  for (const PlannedModule& m : plan.modules) {
+    if (!m.stored) continue;
+    EXPECT_EQ(found->load(m.path + ".weight", DType::f32, Device::cpu()).to_vector<float>(),
+              decoded(tensors.quantized(m)))
+        << m.path;
+  }
+}
+
+TEST_F(GgufExport, VectorsAndRoutersAreF32) {
+  const auto source = open_model(kMoe);
+  const QuantizationPlan plan = plan_quantization(*source, {.params = {4, 32}});
+  const GgufPlan gguf = plan_gguf(*source, plan, DType::bf16);
+  for (const GgufPlannedTensor& t : gguf.tensors) {
+    const bool is_small = t.tensor.kind == TensorKind::vector || t.tensor.kind == TensorKind::router;
+    EXPECT_EQ(t.type, is_small ? GgufType::f32 : GgufType::q4_1) << t.tensor.name;
+  }
+}
+
+}  // namespace
+}  // namespace mixtape

@@ -1,0 +1,21 @@
+// Where the tensors of a written model come from.
+#pragma once
+
+#include "mixtape/quant/quantized_model.h"
+
+namespace mixtape {
+
+// The weight itself. Throws invalid_argument, naming the module, for another format than the plan's.
+const QuantizedWeight& checked_weight(const QuantizedWeight& weight, const PlannedModule& module);
+
+// Plain rounding of the source's matrices, when they are asked for. `source` must outlive it.
+TensorProvider rounded_tensors(const ModelSource& source, Rounding rounding, DType scale_dtype,
+                               const Device& device);
+
+// How a model is stored, quantized or not: every tensor as it is. Throws format for a tensor that is missing or has
+// another shape.
+QuantizationPlan plan_of_stored(const ModelSource& source);
+// Its quantized modules, scales and biases in f32. `source` must outlive it.
+TensorProvider stored_tensors(const ModelSource& source);
+
+}  // namespace mixtape
