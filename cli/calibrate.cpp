@@ -17,8 +17,10 @@
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "cli/training_hooks.h"
+#include "mixtape/calib/importance.h"
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/reference_recipe.h"
+#include "mixtape/calib/student_tensors.h"
 #include "mixtape/quant/plan_file.h"
 
 namespace mixtape::cli {
@@ -31,21 +33,25 @@ class CalibrateRun {
  public:
   explicit CalibrateRun(const CalibrateOptions& options)
       : o_(options),
-        output_(o_.quantize.out, o_.model.path),
+        output_(o_.quantize.place(o_.model)),
         report_file_(o_.json_file, inputs(o_), o_.quantize.out),
         plan_file_(o_.quantize.place_for_plan(inputs(o_))),
+        imatrix_file_(o_.saved_imatrix, inputs(o_), o_.quantize.out, "--save-imatrix"),
         device_(open_device(options.model.device)),
         opened_(options.model.open()),
         tape_(device_),
         compute_(options.model.compute_dtype(opened_.config)),
         plan_(options.quantize.plan(opened_)),
-        storage_(model_dtype(*opened_.source)) {
+        storage_(model_dtype(*opened_.source)),
+        gguf_(o_.quantize.plan_gguf(opened_, plan_)) {
+    if (imatrix_file_.wanted()) importance_.emplace(opened_.config, plan_);
     o_.settle(opened_.config, device_);
   }
 
   int run() {
     show_plan();
-    output_.require_space(storage_size(*opened_.source, plan_, storage_).bytes);
+    output_.require_space(static_cast<std::uint64_t>(size().bytes));
+    if (importance_) imatrix_file_.require_space(imatrix_bytes(importance_->imatrix));
     if (o_.dry_run) return Status::ok;
     watch_interrupts();
     prepare();
@@ -57,6 +63,7 @@ class CalibrateRun {
       return Status::stopped;
     }
     write(display);
+    write_importance();
     print_outcome();
     report_file_.write(report());
     return improved() ? Status::ok : Status::not_improved;
@@ -92,6 +99,8 @@ class CalibrateRun {
     }
     CalibrationOptions options{.methods = o_.methods(), .gate = !o_.reference_compat};
     options.evaluation_batch = o_.dwq.train.batch_size;
+    if (importance_)
+      options.on_statistics = [this](const LayerStatistics& layer) { importance_->add(layer); };
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
   }
 
@@ -110,7 +119,7 @@ class CalibrateRun {
 
   void show_plan() {
     warn_if_beyond_context(opened_.config, o_.text.length);
-    print_plan(opened_, plan_, o_.dry_run);
+    print_plan(opened_, plan_, gguf_ ? &*gguf_ : nullptr, o_.dry_run);
     plan_file_.write(plan_json(plan_));
     if (o_.dry_run) {
       const double bytes =
@@ -124,11 +133,30 @@ class CalibrateRun {
   void write(StageDisplay& display) {
     RunHooks hooks = display.hooks();
     if (o_.write_on_interrupt) hooks.should_stop = nullptr;
+    if (gguf_) return write_gguf(display, hooks);
     output_.write([&](AtomicDirectory& directory) {
       write_card(directory.path(), o_.quantize.out, record());
       write_student(directory, *opened_.source, calibration_.student, plan_, storage_, hooks);
       display.close();
     });
+  }
+
+  void write_gguf(StageDisplay& display, const RunHooks& hooks) {
+    GgufLoss loss;
+    output_.write_gguf([&](AtomicFile& file) {
+      loss = write_gguf_model(file, *opened_.source, *gguf_, tensors_of(calibration_.student), hooks);
+      display.close();
+    });
+    print_loss(loss);
+  }
+
+  void write_importance() {
+    if (!importance_) return;
+    Imatrix& imatrix = importance_->imatrix;
+    imatrix.datasets = {o_.text.describe()};
+    imatrix.chunk_size = o_.text.length;
+    imatrix.chunk_count = std::min(std::ssize(data_.train), CalibrationOptions{}.statistics_rows);
+    imatrix_file_.write([&](AtomicFile& file) { write_imatrix(file, imatrix); });
   }
 
   const TrainReport& training() const { return calibration_.report.training; }
@@ -171,13 +199,16 @@ class CalibrateRun {
       warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",
                        r.initial.teacher_perplexity));
     }
-    fmt::print(
-        "try          mixtape generate -m {0} -p 'Once upon a time'\n"
-        "             mlx_lm.generate --model {0} --prompt 'Once upon a time'\n",
-        o_.quantize.out);
+    fmt::print("try          mixtape generate -m {0} -p 'Once upon a time'\n", o_.quantize.out);
+    if (gguf_) {
+      fmt::print("             llama-cli -m {} -p 'Once upon a time'\n", o_.quantize.out);
+    } else {
+      fmt::print("             mlx_lm.generate --model {} --prompt 'Once upon a time'\n", o_.quantize.out);
+    }
   }
 
-  double bits_per_weight() const { return storage_size(*opened_.source, plan_, storage_).bits_per_weight(); }
+  StorageSize size() const { return written_size(opened_, plan_, gguf_ ? &*gguf_ : nullptr); }
+  double bits_per_weight() const { return size().bits_per_weight(); }
 
   // The settings, and the figures that are the same on every run.
   nlohmann::json record() const {
@@ -216,13 +247,16 @@ class CalibrateRun {
   ModelOutput output_;
   ReportFile report_file_;
   ReportFile plan_file_;
+  FileOutput imatrix_file_;
   Device device_;
   OpenedModel opened_;
   Tape tape_;
   DType compute_;
   QuantizationPlan plan_;
   DType storage_;
-  std::vector<RowSource> sources_;  // until they are split
+  std::optional<GgufPlan> gguf_;                // of plan_, where --out is a GGUF file
+  std::optional<ImportanceRecord> importance_;  // of --save-imatrix
+  std::vector<RowSource> sources_;              // until they are split
   CalibrationData data_;
   Calibration calibration_;
 };

@@ -68,7 +68,10 @@ void add_memory_options(CLI::App& command, CalibrateOptions& o) {
   memory.flag(
       "--dry-run", o.dry_run,
       "Try every place, print modules, sizes, bits per weight and predicted peak memory; run nothing");
-  OptionGroup(command, "Report").path("--json", o.json_file, "FILE", kJsonHelp);
+  OptionGroup report(command, "Report");
+  report.path("--json", o.json_file, "FILE", kJsonHelp);
+  report.path("--save-imatrix", o.saved_imatrix, "FILE",
+              "Write the importance of the input channels that the fit gathers, in llama.cpp's form");
 }
 
 // A place for the teacher's targets that can't be made is found before anything is loaded.
@@ -106,6 +109,9 @@ void refuse_idle(const CLI::App& command, const CalibrateOptions& o) {
   const auto refuse = [&](const std::vector<std::string>& names, const std::string& why) {
     for (const std::string& name : names) require(command.count(name) == 0, name, " has no effect: ", why);
   };
+  if (o.reference_compat || o.fit == "mlx")
+    refuse({"--save-imatrix"},
+           o.reference_compat ? "--reference-compat gathers none" : "--fit mlx gathers none");
   if (o.reference_compat) refuse({"--recipe", "--fit", "--train"}, "--reference-compat says what is done");
   if (o.trained == "nothing" || (o.trained.empty() && o.recipe == "fast" && !o.reference_compat)) {
     refuse({"--steps", "--lr", "--temperature", "--top-k", "--clip", "--validate-every", "--target-dir",

@@ -23,6 +23,7 @@ struct CalibrateOptions {
   std::string trained;  // nothing, scales or codes; empty: as the recipe says
   std::string target_dir;
   std::string json_file;
+  std::string saved_imatrix;
   bool reference_compat = false;
   bool one_pass = false;                            // as many steps as one pass over the rows takes
   bool chooses_batch = true, chooses_steps = true;  // by the recipe

@@ -10,6 +10,7 @@ enum Status : int { ok = 0, failed = 1, usage = 2, not_improved = 3, stopped = -
 
 void add_quantize(CLI::App& app, int& status);
 void add_calibrate(CLI::App& app, int& status);
+void add_convert(CLI::App& app, int& status);
 void add_eval(CLI::App& app, int& status);
 void add_generate(CLI::App& app, int& status);
 void add_train(CLI::App& app, int& status);

@@ -67,6 +67,7 @@ int run_program(int argc, char** argv) {
                        "The version, its commit, compiler and backends");
   int status = Status::ok;
   add_calibrate(app, status);
+  add_convert(app, status);
   add_quantize(app, status);
   add_eval(app, status);
   add_generate(app, status);

@@ -87,6 +87,14 @@ void require_disk_space(const std::string& name, const fs::path& where, std::uin
   }
 }
 
+std::unique_ptr<AtomicFile> make_place(const std::string& name) {
+  std::error_code ignored;
+  if (fs::is_directory(name, ignored)) fail(ErrorCode::io, name, ": found a directory, expected a file");
+  auto file = std::make_unique<AtomicFile>(name);
+  tell_swept(file->sweep());
+  return file;
+}
+
 }  // namespace
 
 void refuse_inside(const std::string& what, const std::string& path, const std::string& of,
@@ -111,22 +119,53 @@ void refuse_input(const std::string& what, const std::string& path, const std::v
 }
 
 std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t bytes) {
-  std::error_code ignored;
-  if (fs::is_directory(name, ignored)) fail(ErrorCode::io, name, ": found a directory, expected a file");
-  auto file = std::make_unique<AtomicFile>(name);
-  tell_swept(file->sweep());
+  std::unique_ptr<AtomicFile> file = make_place(name);
   require_disk_space(name, absolute_path(name).parent_path(), bytes, bytes);
   return file;
 }
 
-ModelOutput::ModelOutput(std::string out, const std::string& model) : out_(std::move(out)) {
+FileOutput::FileOutput(const std::string& name, const std::vector<std::string>& inputs,
+                       const std::string& out, const std::string& option)
+    : name_(name) {
+  if (name.empty()) return;
+  refuse_input(option, name, inputs);
+  if (!out.empty()) refuse_inside(option, name, "--out", out);
+  file_ = make_place(name);
+}
+
+void FileOutput::require_space(std::uint64_t bytes) const {
+  require_disk_space(name_, absolute_path(name_).parent_path(), bytes, bytes);
+}
+
+void FileOutput::write(const std::function<void(AtomicFile&)>& fill) {
+  try {
+    fill(*file_);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::io) throw;
+    const std::string reason = error.what();
+    file_.reset();  // makes room
+    keep_elsewhere(name_, reason, [&](const fs::path& place) {
+      AtomicFile other(place);
+      fill(other);
+    });
+  }
+  fmt::print("wrote        {}, {}\n", name_, format_bytes(static_cast<double>(fs::file_size(name_))));
+}
+
+ModelOutput::ModelOutput(std::string out, const std::string& model, bool is_gguf) : out_(std::move(out)) {
   std::error_code ignored;
   if (fs::is_directory(model, ignored)) refuse_inside("--out", out_, "the model", model);
+  if (is_gguf) {
+    if (fs::exists(fs::symlink_status(out_, ignored))) fail(ErrorCode::io, out_, ": output file exists");
+    file_ = std::make_unique<FileOutput>(out_, std::vector<std::string>{}, "", "--out");
+    return;
+  }
   directory_ = std::make_unique<AtomicDirectory>(out_);
   tell_swept(directory_->swept());
 }
 
 void ModelOutput::require_space(std::uint64_t bytes) const {
+  if (file_) return file_->require_space(bytes);
   require_disk_space(out_, directory_->path(), bytes + kSpareBytes,
                      std::min(bytes, ShardOptions{}.max_shard_bytes));
 }

@@ -25,22 +25,44 @@ std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t byt
 // Throws if `path` is one of the files that the run reads, or lies in one of its directories; empty names are none.
 void refuse_input(const std::string& what, const std::string& path, const std::vector<std::string>& inputs);
 
-// The directory of --out.
+// One large file that the work ends with; an empty name: there is none.
+class FileOutput {
+ public:
+  // May not lie in `out`, the directory of --out, if that is given, nor be one of the run's inputs.
+  FileOutput(const std::string& name, const std::vector<std::string>& inputs, const std::string& out,
+             const std::string& option);
+
+  bool wanted() const { return file_ != nullptr; }
+  // Throws if the disk has less room, or the process may not write files as large.
+  void require_space(std::uint64_t bytes) const;
+  // `fill` writes and commits the file. If the system refuses, it is called again for other places, and an error says
+  // which one took the result. Prints where it went and its size.
+  void write(const std::function<void(AtomicFile&)>& fill);
+
+ private:
+  std::string name_;
+  std::unique_ptr<AtomicFile> file_;
+};
+
+// The directory of --out, or its GGUF file.
 class ModelOutput {
  public:
   // Makes its place; warns of what dead runs left there. Refused are names that exist, that another run is
   // writing, or that lie in `model`.
-  ModelOutput(std::string out, const std::string& model);
+  ModelOutput(std::string out, const std::string& model, bool is_gguf = false);
 
+  bool is_gguf() const { return file_ != nullptr; }
   // Throws if the disk has less room, or the process may not write files as large.
   void require_space(std::uint64_t bytes) const;
-  // `fill` writes and commits the directory. If the system refuses, it is called again for other places, and
-  // an error says which one took the result. Prints where it went and its size.
+  // `fill` writes and commits the directory, or the file. If the system refuses, it is called again for other places,
+  // and an error says which one took the result. Prints where it went and its size.
   void write(const std::function<void(AtomicDirectory&)>& fill);
+  void write_gguf(const std::function<void(AtomicFile&)>& fill) { file_->write(fill); }
 
  private:
   std::string out_;
   std::unique_ptr<AtomicDirectory> directory_;
+  std::unique_ptr<FileOutput> file_;
 };
 
 // The file of --json, or of another `option`; "-" is standard output.

@@ -1,4 +1,6 @@
-// mixtape quantize: plain rounding.
+// mixtape quantize: every matrix by itself, without text.
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -7,8 +9,12 @@
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/quantize_options.h"
+#include "cli/terminal.h"
 #include "cli/training_hooks.h"
+#include "mixtape/calib/importance.h"
+#include "mixtape/calib/least_squares.h"
 #include "mixtape/quant/plan_file.h"
+#include "mixtape/quant/tensor_providers.h"
 
 namespace mixtape::cli {
 namespace {
@@ -16,25 +22,61 @@ namespace {
 struct QuantizeCommand {
   ModelOptions model;
   QuantizeOptions quantize;
+  std::string fit;  // mlx or least-squares; empty: by whether there is importance
+  std::string imatrix;
+
+  void finish(const CLI::App& command) {
+    if (fit.empty()) fit = imatrix.empty() ? "mlx" : "least-squares";
+    require(fit != "mlx" || imatrix.empty(), "--imatrix has no effect: --fit mlx");
+    require(fit == "mlx" || command.count("--rounding") == 0, "--rounding has no effect: --fit ", fit);
+  }
+  Importance importance(const OpenedModel& opened, const QuantizationPlan& plan, const Device& device) const {
+    if (imatrix.empty()) return {};
+    Importance found = importance_of(read_imatrix(imatrix), imatrix, opened.config, plan, device);
+    for (const std::string& path : found.unweighted)
+      fmt::print("unweighted   {} ({} has no data of it)\n", path, imatrix);
+    return found;
+  }
+  nlohmann::json record(double bits_per_weight) const {
+    nlohmann::json json = model_record("quantize", model, quantize, bits_per_weight);
+    json["fit"] = fit;
+    if (!imatrix.empty()) json["imatrix"] = imatrix;
+    return json;
+  }
 };
 
 void run_quantize(const QuantizeCommand& o) {
-  ModelOutput output(o.quantize.out, o.model.path);
-  ReportFile plan_file = o.quantize.place_for_plan({o.model.path, o.quantize.plan_file});
+  ModelOutput output = o.quantize.place(o.model);
+  ReportFile plan_file = o.quantize.place_for_plan({o.model.path, o.quantize.plan_file, o.imatrix});
   const Device device = open_device(o.model.device);
   const OpenedModel opened = o.model.open();
+  const ModelSource& source = *opened.source;
   const QuantizationPlan plan = o.quantize.plan(opened);
-  print_plan(opened, plan, false);
+  const DType storage = model_dtype(source);
+  const std::optional<GgufPlan> gguf = o.quantize.plan_gguf(opened, plan);
+  const Importance importance = o.importance(opened, plan, device);
+  print_plan(opened, plan, gguf ? &*gguf : nullptr, false);
   plan_file.write(plan_json(plan));
-  const DType storage = model_dtype(*opened.source);
-  const StorageSize size = storage_size(*opened.source, plan, storage);
-  output.require_space(size.bytes);
+  const StorageSize size = written_size(opened, plan, gguf ? &*gguf : nullptr);
+  output.require_space(static_cast<std::uint64_t>(size.bytes));
   StageDisplay display;
+  std::vector<std::string> notes;
+  const Method fit = least_squares();
+  const DType scales = gguf ? DType::f16 : storage;
+  const TensorProvider tensors = o.fit == "mlx"
+                                     ? rounded_tensors(source, o.quantize.rounding(), scales, device)
+                                     : fitted_tensors(source, fit, importance.inputs, scales, device, notes);
+  if (gguf) {
+    GgufLoss loss;
+    output.write_gguf([&](AtomicFile& file) {
+      loss = write_gguf_model(file, source, *gguf, tensors, display.hooks());
+      display.close();
+    });
+    return print_loss(loss);
+  }
   output.write([&](AtomicDirectory& directory) {
-    write_card(directory.path(), o.quantize.out,
-               model_record("quantize", o.model, o.quantize, size.bits_per_weight()));
-    write_rounded_model(directory, *opened.source, plan, o.quantize.rounding(), storage, device,
-                        display.hooks());
+    write_card(directory.path(), o.quantize.out, o.record(size.bits_per_weight()));
+    write_quantized_model(directory, source, plan, tensors, storage, display.hooks());
     display.close();
   });
 }
@@ -46,12 +88,23 @@ void add_quantize(CLI::App& app, int&) {
   auto o = std::make_shared<QuantizeCommand>();
   o->model.add(*command);
   o->quantize.add(*command);
+  OptionGroup group(*command, "Fit");
+  group.choice(
+      "--fit", o->fit, {"mlx", "least-squares"},
+      "mlx: plain rounding, exactly as MLX does; least-squares: scales and biases of least error; if "
+      "not given, mlx without --imatrix");
+  group.path("--imatrix", o->imatrix, "FILE",
+             "Importance of the input channels, llama.cpp's file (GGUF or .dat): their errors are weighted");
   command->footer(
       "Examples:\n"
       "  mixtape quantize -m Qwen3-0.6B -o Qwen3-0.6B-4bit\n"
-      "  mixtape quantize -m model.gguf -o model-3bit --bits 3 --group-size 32\n"
+      "  mixtape quantize -m model.gguf -o model-3bit --bits 3 --imatrix imatrix.gguf\n"
+      "  mixtape quantize -m Qwen3-0.6B -o Qwen3-0.6B-Q4_1.gguf --group-size 32\n"
       "  mixtape quantize -m Qwen3-0.6B -o out --bits 3 --bits-for '*.down_proj=6'");
-  command->callback([o] { run_quantize(*o); });
+  command->callback([o, command] {
+    o->finish(*command);
+    run_quantize(*o);
+  });
 }
 
 }  // namespace mixtape::cli

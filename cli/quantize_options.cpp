@@ -14,7 +14,10 @@ namespace mixtape::cli {
 
 void QuantizeOptions::add(CLI::App& command) {
   OptionGroup group(command, "Output");
-  group.path("-o,--out,--mlx-path", out, "DIR", "Directory to write; it must not exist")->required();
+  group.path("-o,--out,--mlx-path", out, "DIR", "Directory or GGUF file to write; it must not exist")
+      ->required();
+  group.choice("--format", format, {"mlx", "gguf"},
+               "mlx: a directory; gguf: a file for llama.cpp; if not given, by whether --out ends in .gguf");
   CLI::Option* same_bits =
       group.whole("--bits,--q-bits", bits, {2, 3, 4, 5, 6, 8}, "Bits per code: 2, 3, 4, 5, 6 or 8");
   CLI::Option* same_group = group.whole("--group-size,--q-group-size", group_size, {32, 64, 128},
@@ -84,7 +87,35 @@ static void print_formats(const QuantizationPlan& plan) {
   }
 }
 
-void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, bool all) {
+StorageSize written_size(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf) {
+  StorageSize size = storage_size(*opened.source, plan, model_dtype(*opened.source));
+  if (gguf) size.bytes = static_cast<std::int64_t>(gguf->layout().file_bytes());
+  return size;
+}
+
+void print_types(const QuantizationPlan& plan, const GgufPlan& gguf) {
+  std::string types;
+  for (const auto& [type, count] : gguf.types())
+    types += fmt::format("{}{} {}", types.empty() ? "" : ", ", gguf_type_info(type).name, count);
+  fmt::print("types        {}\n", types);
+  std::map<int, GgufType> other;
+  for (const PlannedModule& m : plan.modules) {
+    if (m.stored && m.stored->bits != 4 && m.stored->bits != 5)
+      other.emplace(m.stored->bits, gguf_type_of(*m.stored));
+  }
+  for (const auto& [bits, type] : other)
+    fmt::print("{} bits       stored as {}{}\n", bits, gguf_type_info(type).name,
+               type == GgufType::q8_0 ? ": rounded again, it has no biases" : ", which takes the room of 4");
+}
+
+void print_loss(const GgufLoss& loss) {
+  if (loss.inexact > 0) {
+    fmt::print("f16          does not hold {} of {} scales and biases, by up to {:.2g} of their value\n",
+               loss.inexact, loss.scales, loss.largest);
+  }
+}
+
+void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf, bool all) {
   std::int64_t quantized = 0;
   for (const PlannedModule& m : plan.modules) {
     quantized += m.stored.has_value();
@@ -96,7 +127,8 @@ void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, bool al
   }
   if (!all) print_formats(plan);
   print_skipped(plan, all);
-  const StorageSize size = storage_size(*opened.source, plan, model_dtype(*opened.source));
+  if (gguf) print_types(plan, *gguf);
+  const StorageSize size = written_size(opened, plan, gguf);
   fmt::print("quantized    {} modules, {}, {:.3f} bits per weight\n", quantized,
              format_bytes(static_cast<double>(size.bytes)), size.bits_per_weight());
 }

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/model_options.h"
 #include "cli/outputs.h"
+#include "mixtape/quant/gguf_export.h"
 #include "mixtape/quant/quantized_model.h"
 
 namespace mixtape::cli {
@@ -20,20 +22,38 @@ struct QuantizeOptions {
   std::vector<std::string> bits_for;
   std::string plan_file;
   std::string saved_plan;
+  std::string format;  // mlx or gguf; empty: by the name of `out`
   std::string out;
 
   void add(CLI::App& command);
   // Of --plan, or of the other options; then --bits-for.
   QuantizationPlan plan(const OpenedModel& opened) const;
+  // Of the GGUF file, if it will be one.
+  std::optional<GgufPlan> plan_gguf(const OpenedModel& opened, const QuantizationPlan& plan) const {
+    if (!is_gguf()) return std::nullopt;
+    return mixtape::plan_gguf(*opened.source, plan, model_dtype(*opened.source));
+  }
   // The file of --save-plan.
   ReportFile place_for_plan(const std::vector<std::string>& inputs) const {
     return ReportFile(saved_plan, inputs, out, "--save-plan");
   }
+  bool is_gguf() const { return format.empty() ? out.ends_with(".gguf") : format == "gguf"; }
+  ModelOutput place(const ModelOptions& model) const { return ModelOutput(out, model.path, is_gguf()); }
   Rounding rounding() const { return mode == "cpu" ? Rounding::cpu : Rounding::gpu; }
 };
 
 // How many modules each format has where there are several, modules that stay in float with their reasons, the size,
 // bits per weight; with `all` every module.
-void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, bool all);
+// The size is that of an MLX directory, or of `gguf` where that is not null.
+void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf, bool all);
+
+// "Q4_1 210, F32 61"; then where codes have more room than they need, or too little.
+void print_types(const QuantizationPlan& plan, const GgufPlan& gguf);
+
+// Bytes of what will be written, and of its weights.
+StorageSize written_size(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf);
+
+// What the file's types could not hold, if anything.
+void print_loss(const GgufLoss& loss);
 
 }  // namespace mixtape::cli

@@ -87,7 +87,7 @@ class Run {
     const std::span<const TokenRow> train(data_.train);
     const auto rows = std::min(train.size(), static_cast<std::size_t>(o_.statistics_rows));
     std::vector<FittedStudent> fitted =
-        fit_students(teacher_, plan_, fits, train.first(rows), o_.evaluation_batch, hooks_);
+        fit_students(teacher_, plan_, fits, train.first(rows), o_.evaluation_batch, hooks_, o_.on_statistics);
     report_.initial = evaluate_stored(fitted.front().student, teacher_, storage_, data_.report,
                                       o_.evaluation_batch, hooks_, "evaluating initial fit");
     for (std::size_t i = 0; i < fits.size(); ++i) {

@@ -23,6 +23,7 @@ struct CalibrationOptions {
   bool gate = true;
   std::int64_t evaluation_batch = 8;   // rows
   std::int64_t statistics_rows = 128;  // training rows that input statistics are gathered from, at most
+  std::function<void(const LayerStatistics&)> on_statistics = {};
   // Of the source overload alone: activations (auto: compute_dtype), and how the teacher is held.
   std::optional<DType> compute = {};
   bool stream_teacher = false;

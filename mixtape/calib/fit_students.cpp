@@ -75,11 +75,13 @@ class Fitting {
 
 std::vector<FittedStudent> fit_students(const Teacher& teacher, const QuantizationPlan& plan,
                                         std::span<const Method> methods, std::span<const TokenRow> rows,
-                                        std::int64_t batch_size, const RunHooks& hooks) {
+                                        std::int64_t batch_size, const RunHooks& hooks,
+                                        const std::function<void(const LayerStatistics&)>& on_statistics) {
   Fitting fitting(teacher, plan, methods, hooks);
   if (fitting.wanted() != Statistics::none && !rows.empty()) {
     visit_input_statistics(teacher, plan, rows, batch_size, fitting.wanted(), hooks,
                            [&](const LayerStatistics& layer) {
+                             if (on_statistics) on_statistics(layer);
                              for (const auto& [path, inputs] : layer) fitting.fit(*plan.find(path), &inputs);
                            });
   }

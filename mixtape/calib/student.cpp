@@ -1,5 +1,6 @@
 #include "mixtape/calib/student.h"
 
+#include "mixtape/calib/student_tensors.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/quant/weight_codec.h"
 
@@ -56,15 +57,19 @@ Parameters with_stored_values(const Student& student, DType dtype) {
   return stored;
 }
 
-void write_student(AtomicDirectory& output, const ModelSource& source, const Student& student,
-                   const QuantizationPlan& plan, DType dtype, const RunHooks& hooks) {
+TensorProvider tensors_of(const Student& student) {
   const Parameters& p = student.parameters;
   TensorProvider tensors;
-  tensors.quantized = [&](const PlannedModule& m) { return p.quantized.at(m.path); };
+  tensors.quantized = [&p](const PlannedModule& m) { return p.quantized.at(m.path); };
   if (student.floats_train) {
-    tensors.dense = [&](const std::string& name) { return p.dense.at(name); };
+    tensors.dense = [&p](const std::string& name) { return p.dense.at(name); };
   }
-  write_quantized_model(output, source, plan, tensors, dtype, hooks);
+  return tensors;
+}
+
+void write_student(AtomicDirectory& output, const ModelSource& source, const Student& student,
+                   const QuantizationPlan& plan, DType dtype, const RunHooks& hooks) {
+  write_quantized_model(output, source, plan, tensors_of(student), dtype, hooks);
 }
 
 }  // namespace mixtape

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# GGUF files that are written, and importance in llama.cpp's form.
+# usage: tests/program/gguf.sh SOURCE_DIR MIXTAPE
+source "$(dirname "$0")/lib.sh"
+story 60 >"$work/story"
+text="--text $work/story --length 64 --validation-rows 2 --report-rows 2"
+moe=models/tiny-moe
+quantize="quantize $model --group-size 32"
+
+# Activations in f32: a GGUF file says nothing of their type.
+perplexity() { "$mixtape" eval "$1" --text "$work/story" --length 64 --max-tokens 512 --dtype f32 2>/dev/null | sed -n 's/^perplexity *//p' | cut -d' ' -f1; }
+# same_perplexity A B: to the rounding of f32 sums in another order.
+same_perplexity() {
+  local a b
+  a=$(perplexity "$1") b=$(perplexity "$2")
+  awk -v a="$a" -v b="$b" 'BEGIN { d = a - b; exit !(a > 1 && d * d < 1e-8 * a * a) }' || complain "perplexity of $1: $a, of $2: $b"
+}
+
+# Written by the name, or by --format; read again it generates.
+# shellcheck disable=SC2086
+{
+  expect 0 "types        F32" $quantize -o "$work/a.gguf"
+  [[ $output == *"Q4_1"* && $output == *"wrote        $work/a.gguf, "* ]] || complain "quantize: $output"
+  expect 0 "" $quantize -o "$work/b" --format gguf
+  cmp "$work/a.gguf" "$work/b" || complain "--format gguf makes another file"
+  expect 0 "Once" generate "$work/a.gguf" --prompt Once -n 4
+  expect 0 "" info "$work/a.gguf"
+  rm "$work/b"
+  expect 0 "" $quantize -o "$work/directory.gguf" --format mlx
+  [ -e "$work/directory.gguf/model.safetensors" ] || complain "--format mlx made no directory"
+  rm -r "$work/directory.gguf"
+  expect 0 "2 bits       stored as Q4_1, which takes the room of 4" $quantize -o "$work/b" --format gguf --bits 2
+  expect 0 "8 bits       stored as Q8_0: rounded again" quantize $moe -o "$work/c" --format gguf --bits 8
+  rm "$work/b" "$work/c"
+}
+
+# A model that is converted, quantized or not, is the same model.
+# shellcheck disable=SC2086
+{
+  expect 0 "types        F32" convert "$model" -o "$work/f.gguf" --floats f32
+  same_perplexity "$work/f.gguf" "$model"
+  expect 0 "" quantize "$moe" -o "$work/mlx" --group-size 32 --bits 5
+  expect 0 "Q5_1" convert --model "$work/mlx" --out "$work/c.gguf"
+  same_perplexity "$work/c.gguf" "$work/mlx"
+  rm -r "$work/f.gguf" "$work/c.gguf" "$work/mlx"
+}
+
+# calibrate writes either form, and importance that quantize takes.
+# shellcheck disable=SC2086
+{
+  expect 0 "llama-cli -m $work/c.gguf" calibrate $model $text --group-size 32 --bits 3 --recipe fast -o "$work/c.gguf" --save-imatrix "$work/i.gguf"
+  [[ $output == *"wrote        $work/i.gguf, "* ]] || complain "calibrate: $output"
+  expect 0 "Once" generate "$work/c.gguf" --prompt Once -n 4
+  expect 0 "" $quantize -o "$work/d.gguf" --bits 3 --imatrix "$work/i.gguf"
+  expect 0 "" $quantize -o "$work/e.gguf" --bits 3 --fit least-squares
+  expect 0 "" $quantize -o "$work/g.gguf" --bits 3 --fit mlx
+  awk -v d="$(perplexity "$work/d.gguf")" -v g="$(perplexity "$work/g.gguf")" 'BEGIN { exit !(d < g) }' ||
+    complain "importance made it no better: $(perplexity "$work/d.gguf") against $(perplexity "$work/g.gguf")"
+  cmp -s "$work/d.gguf" "$work/e.gguf" && complain "importance changed nothing"
+  rm "$work"/[cdeg].gguf
+}
+
+# refused STATUS TEXT ARGUMENTS...: in a line, and nothing is left.
+refused() {
+  expect_line "$@"
+  [ ! -e "$work/new.gguf" ] || complain "left behind: $work/new.gguf"
+}
+# shellcheck disable=SC2086
+{
+  new="-o $work/new.gguf"
+  refused 1 "$work/a.gguf: output file exists" $quantize -o "$work/a.gguf"
+  refused 2 "--imatrix has no effect: --fit mlx" $quantize $new --fit mlx --imatrix "$work/i.gguf"
+  refused 2 "--rounding has no effect: --fit least-squares" $quantize $new --imatrix "$work/i.gguf" --rounding cpu
+  refused 1 "is importance of another model" quantize $moe $new --imatrix "$work/i.gguf"
+  refused 1 "its general.type is not 'imatrix'" $quantize $new --imatrix "$work/a.gguf"
+  refused 1 "read as an importance matrix of the older form" $quantize $new --imatrix "$work/story"
+  refused 1 "$work/none: " $quantize $new --imatrix "$work/none"
+  refused 2 "--save-imatrix has no effect: --fit mlx gathers none" calibrate $model $text $new --group-size 32 --fit mlx --save-imatrix "$work/x"
+  refused 2 "--save-imatrix: $work/new.gguf lies in the directory of --out" calibrate $model $text $new --group-size 32 --save-imatrix "$work/new.gguf"
+  refused 2 "is a file that this run reads" calibrate $model $text $new --group-size 32 --save-imatrix "$work/story"
+  refused 1 "found a directory, expected a file" calibrate $model $text $new --group-size 32 --save-imatrix "$work"
+  (
+    ulimit -f 64
+    refused 1 "(ulimit -f), expected" $quantize $new
+    exit $failed
+  ) || failed=1
+}
+# A tokenizer that llama.cpp does not know is refused before the work.
+cp -r "$model" "$work/odd"
+python3 - "$work/odd/tokenizer.json" <<'END'
+import json, sys
+t = json.load(open(sys.argv[1]))
+t["normalizer"]["normalizers"].append({"type": "Lowercase"})
+json.dump(t, open(sys.argv[1], "w"))
+END
+refused 1 'normalizer {"type":"Lowercase"} has no counterpart in GGUF files' quantize "$work/odd" -o "$work/new.gguf" --group-size 32
+rm -r "$work/odd"
+
+# A full disk: refused at the start; nothing half-written is left.
+mkdir "$work/disk"
+if mount -t tmpfs -o size=1m tmpfs "$work/disk" 2>/dev/null; then
+  trap 'umount "$work/disk"; rm -rf "$work"' EXIT
+  head -c 950000 /dev/zero >"$work/disk/filler"
+  expect 1 "are free on its disk, expected" quantize "$model" --group-size 32 -o "$work/disk/new.gguf"
+  expect 1 "are free on its disk, expected" convert "$model" -o "$work/disk/new.gguf"
+  [ "$(ls "$work/disk")" = filler ] || complain "a full disk: left $(ls "$work/disk")"
+  umount "$work/disk"
+  trap 'rm -rf "$work"' EXIT
+fi
+rmdir "$work/disk"
+
+# What llama.cpp says of the same files, where it is there.
+perplexity_program=${LLAMA_PERPLEXITY:-$(command -v llama-perplexity || true)}
+if [ -n "$perplexity_program" ]; then
+  "$perplexity_program" -m "$work/a.gguf" -f "$work/story" -c 128 --chunks 4 >"$work/log" 2>&1 || complain "llama.cpp: $(tail -n 3 "$work/log")"
+  rm "$work/log"
+fi
+rm "$work/a.gguf" "$work/i.gguf"
+
+only story
+finish
