@@ -3,21 +3,15 @@
 #include <algorithm>
 
 #include "mixtape/core/error.h"
+#include "mixtape/io/gguf_bytes.h"
 
 namespace mixtape {
+
+using gguf::put, gguf::put_string;
+
 namespace {
 
 constexpr std::size_t kMaxKey = 65535;
-
-template <class T>
-void put(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-void put_string(std::string& out, std::string_view text) {
-  put<std::uint64_t>(out, text.size());
-  out += text;
-}
 
 }  // namespace
 

@@ -5,24 +5,18 @@
 #include <utility>
 
 #include "mixtape/core/error.h"
+#include "mixtape/io/gguf_bytes.h"
 
 namespace mixtape {
+
+using gguf::put, gguf::put_string;
+
 namespace {
 
 constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kDefaultAlignment = 32, kMaxAlignment = 1 << 16;
 constexpr std::size_t kMaxName = 63;  // ggml keeps 64 bytes, the last one 0
 constexpr std::int64_t kMaxDims = 4;
-
-template <class T>
-void put(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-void put_string(std::string& out, std::string_view text) {
-  put<std::uint64_t>(out, text.size());
-  out += text;
-}
 
 std::uint64_t alignment_of(const GgufMetadata& metadata) {
   const GgufOwnedValue* value = metadata.find("general.alignment");

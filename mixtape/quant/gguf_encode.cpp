@@ -148,7 +148,7 @@ class Encoder {
   int rounded_ = 0;
 };
 
-DType dtype_of(GgufType type) {
+DType float_dtype_of(GgufType type) {
   require(type == GgufType::f32 || type == GgufType::f16 || type == GgufType::bf16, "gguf: values as ", type,
           ", expected F32, F16 or BF16");
   return type == GgufType::f32 ? DType::f32 : type == GgufType::f16 ? DType::f16 : DType::bf16;
@@ -165,7 +165,7 @@ std::vector<std::byte> gguf_bytes(const std::string& name, const QuantizedWeight
 }
 
 std::vector<std::byte> gguf_bytes(const std::string& name, GgufType type, const Buffer& values) {
-  const Buffer stored = stored_as(dtype_of(type), name, values);
+  const Buffer stored = stored_as(float_dtype_of(type), name, values);
   std::vector<std::byte> bytes(stored.bytes());
   stored.read_bytes(bytes.data());
   return bytes;
