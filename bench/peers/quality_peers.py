@@ -62,8 +62,8 @@ class Peer:
         return self.options.get("rows", bench.rows) * bench.length
 
 
-def recipes(*options):
-    return [Ours(f"mixtape {recipe}", "calibrate", "--recipe", recipe, *options) for recipe in ("fast", "good")]
+def recipes(*options, names=("fast", "good")):
+    return [Ours(f"mixtape {recipe}", "calibrate", "--recipe", recipe, *options) for recipe in names]
 
 
 def uniform(bits, rates, batch, more):
@@ -87,7 +87,7 @@ def with_float_embedding(bits, more):
     size = ("--bits", bits, "--group-size", 64, "--bits-for", "lm_head=float")
     peers = [Peer(f"AutoRound, {name}", "autoround", bits=bits, group=64, sym=sym, **more.get("autoround", {}))
              for name, sym in (("asymmetric", "no"), ("symmetric", "yes"))]
-    return [Ours("MLX rounding", "quantize", *size)] + peers + recipes(*size)
+    return [Ours("MLX rounding", "quantize", *size)] + peers + recipes(*size, names=("fast", "good", "best"))
 
 
 def mixed(bpw, low, high, bits, group, more):
