@@ -19,6 +19,7 @@
 #include "cli/training_hooks.h"
 #include "mixtape/calib/importance.h"
 #include "mixtape/calib/memory.h"
+#include "mixtape/calib/mixed_plan.h"
 #include "mixtape/calib/reference_recipe.h"
 #include "mixtape/calib/student_tensors.h"
 #include "mixtape/quant/plan_file.h"
@@ -50,13 +51,14 @@ class CalibrateRun {
 
   int run() {
     show_plan();
-    output_.require_space(static_cast<std::uint64_t>(size().bytes));
+    output_.require_space(
+        static_cast<std::uint64_t>(chooses_bits() ? o_.quantize.budget.bytes(opened_, plan_) : size().bytes));
     if (importance_) imatrix_file_.require_space(imatrix_bytes(importance_->imatrix));
     if (o_.dry_run) return Status::ok;
     watch_interrupts();
     prepare();
     StageDisplay display;
-    calibrate_student(display.hooks());
+    calibrate_student(display);
     display.close();
     if (calibration_.report.stopped_early && !o_.write_on_interrupt) {
       note(fmt::format("mixtape: interrupted after {} steps; nothing was written", training().steps_done));
@@ -91,17 +93,30 @@ class CalibrateRun {
     }
   }
 
-  void calibrate_student(const RunHooks& hooks) {
+  void calibrate_student(StageDisplay& display) {
+    const RunHooks hooks = display.hooks();
     const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
     if (o_.text.is_sampled()) {
       sources_.push_back(o_.text.sampled_source(opened_, teacher.model(), tape_, sources_, hooks));
       split();
     }
+    if (chooses_bits()) choose_bits(teacher, display);
     CalibrationOptions options{.methods = o_.methods(), .gate = !o_.reference_compat};
     options.evaluation_batch = o_.dwq.train.batch_size;
     if (importance_)
       options.on_statistics = [this](const LayerStatistics& layer) { importance_->add(layer); };
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
+  }
+
+  bool chooses_bits() const { return o_.quantize.budget.is_set(); }
+
+  void choose_bits(const Teacher& teacher, StageDisplay& display) {
+    const std::int64_t bytes = o_.quantize.budget.bytes(opened_, plan_);
+    losses_ = measure_sensitivity(teacher, plan_, data_, o_.sensitivity(), display.hooks());
+    plan_ = plan_within(*opened_.source, plan_, losses_, bytes, storage_);
+    display.close();
+    print_plan(opened_, plan_, nullptr, false);
+    plan_file_.write(plan_json(plan_));
   }
 
   void split() {
@@ -119,8 +134,12 @@ class CalibrateRun {
 
   void show_plan() {
     warn_if_beyond_context(opened_.config, o_.text.length);
-    print_plan(opened_, plan_, gguf_ ? &*gguf_ : nullptr, o_.dry_run);
-    plan_file_.write(plan_json(plan_));
+    if (chooses_bits()) {
+      o_.quantize.budget.print(opened_, plan_, o_.sensitivity());
+    } else {
+      print_plan(opened_, plan_, gguf_ ? &*gguf_ : nullptr, o_.dry_run);
+      plan_file_.write(plan_json(plan_));
+    }
     if (o_.dry_run) {
       const double bytes =
           predicted_peak_bytes(opened_.config, plan_, compute_, o_.dwq.train.batch_size * o_.text.length,
@@ -240,6 +259,7 @@ class CalibrateRun {
   nlohmann::json report() const {
     nlohmann::json json = record();
     json.update(course(calibration_.report));
+    if (chooses_bits()) json["modules"] = module_figures(plan_, losses_);
     return json;
   }
 
@@ -258,6 +278,7 @@ class CalibrateRun {
   std::optional<ImportanceRecord> importance_;  // of --save-imatrix
   std::vector<RowSource> sources_;              // until they are split
   CalibrationData data_;
+  std::vector<ModuleLosses> losses_;  // of the modules whose bits are chosen
   Calibration calibration_;
 };
 
@@ -273,6 +294,7 @@ void add_calibrate(CLI::App& app, int& status) {
       "Examples:\n"
       "  mixtape calibrate -m Qwen3-0.6B -o Qwen3-0.6B-3bit --bits 3 --text my_text.txt\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out --recipe best --chats chats.jsonl\n"
+      "  mixtape calibrate -m Qwen3-0.6B -o out --bpw 3.5 --text my_text.txt --save-plan plan.json\n"
       "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
   command->callback([o, command, &status] {
     o->finish(*command);

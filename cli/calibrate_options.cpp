@@ -113,6 +113,8 @@ void refuse_idle(const CLI::App& command, const CalibrateOptions& o) {
     refuse({"--save-imatrix"},
            o.reference_compat ? "--reference-compat gathers none" : "--fit mlx gathers none");
   if (o.reference_compat) refuse({"--recipe", "--fit", "--train"}, "--reference-compat says what is done");
+  if (o.dry_run && o.quantize.budget.is_set())
+    refuse({"--save-plan"}, "--dry-run measures nothing to choose a plan by");
   if (o.trained == "nothing" || (o.trained.empty() && o.recipe == "fast" && !o.reference_compat)) {
     refuse({"--steps", "--lr", "--temperature", "--top-k", "--clip", "--validate-every", "--target-dir",
             "--checkpoint", "--write-on-interrupt"},
@@ -125,6 +127,7 @@ void refuse_idle(const CLI::App& command, const CalibrateOptions& o) {
 void CalibrateOptions::add(CLI::App& command) {
   model.add(command);
   quantize.add(command);
+  quantize.budget.add(command);
   text.add(command);
   text.add_sampling(command);
   add_recipe_options(command, *this);
@@ -152,6 +155,12 @@ void CalibrateOptions::settle(const ModelConfig& config, const Device& device) {
   if (chooses_batch) dwq.train.batch_size = training.batch_size;
   if (chooses_steps) dwq.train.steps = training.steps;
   dwq.trains_codes = trained == "codes";
+}
+
+SensitivityOptions CalibrateOptions::sensitivity() const {
+  SensitivityOptions o{.fits = fits(initial_fit_of(fit), quantize.rounding())};
+  o.batch_size = dwq.train.batch_size;
+  return o;
 }
 
 std::vector<Method> CalibrateOptions::methods() const {

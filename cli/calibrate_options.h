@@ -38,6 +38,8 @@ struct CalibrateOptions {
   void settle(const ModelConfig& config, const Device& device);
 
   bool trains() const { return trained != "nothing"; }
+  // What is measured where bits are chosen.
+  SensitivityOptions sensitivity() const;
   // Fits, then training, as far as asked for.
   std::vector<Method> methods() const;
 };

@@ -47,7 +47,7 @@ std::string how(const nlohmann::json& record) {
 }
 
 std::string widths(const nlohmann::json& record) {
-  if (record.contains("plan") || record.contains("bits_for")) return "mixed bits";
+  if (!record.contains("bits") || record.contains("bits_for")) return "mixed bits";
   return fmt::format("{} bits in groups of {}", record.at("bits").get<int>(),
                      record.at("group_size").get<int>());
 }
@@ -87,7 +87,11 @@ nlohmann::json model_record(const std::string& command, const ModelOptions& mode
                          {"smaller_groups", quantize.smaller_groups},
                          {"quantize_routers", quantize.quantize_routers},
                          {"bits_per_weight", bits_per_weight}};
-  if (quantize.plan_file.empty()) json.update({{"bits", quantize.bits}, {"group_size", quantize.group_size}});
+  const BitBudget& budget = quantize.budget;
+  if (budget.bits_per_weight > 0.0) json["bpw"] = budget.bits_per_weight;
+  if (budget.size > 0) json["size"] = budget.size;
+  if (quantize.plan_file.empty() && !budget.is_set())
+    json.update({{"bits", quantize.bits}, {"group_size", quantize.group_size}});
   if (!quantize.plan_file.empty()) json["plan"] = quantize.plan_file;
   if (!quantize.bits_for.empty()) json["bits_for"] = quantize.bits_for;
   return json;

@@ -23,6 +23,19 @@ std::optional<T> parse(const std::string& text) {
   return value;
 }
 
+// Units are decimal.
+std::optional<double> parse_bytes(const std::string& text) {
+  const std::size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::optional<double> number = parse<double>(text.substr(0, end));
+  const std::size_t unit = std::min(text.find_first_not_of(' ', end), text.size());
+  const std::string name = text.substr(unit);
+  if (!number) return std::nullopt;
+  if (name == "GB") return *number * 1e9;
+  if (name == "MB") return *number * 1e6;
+  if (name == "KB") return *number * 1e3;
+  return name.empty() ? number : std::nullopt;
+}
+
 std::string describe(Interval allowed) {
   const std::string zero = allowed.or_zero ? "0 or " : "";
   if (allowed.most >= Interval{}.most) return fmt::format("{}{} or more", zero, allowed.least);
@@ -142,6 +155,15 @@ CLI::Option* OptionGroup::number(const std::string& names, float& value, Interva
                 [&value, names, allowed](const std::string& text) {
                   value = checked<float>(names, text, allowed, "a number");
                 });
+}
+
+CLI::Option* OptionGroup::bytes(const std::string& names, std::int64_t& value, const std::string& help) {
+  return parsed(names, "SIZE", "", help, [&value, names](const std::string& text) {
+    const std::optional<double> bytes = parse_bytes(text);
+    require(bytes && *bytes >= 1.0 && *bytes <= 1e18, long_name(names), " is ", text,
+            ", expected a size such as 300MB, 1.5GB or 800KB");
+    value = static_cast<std::int64_t>(*bytes);
+  });
 }
 
 CLI::Option* OptionGroup::choice(const std::string& names, std::string& value,

@@ -44,6 +44,8 @@ class OptionGroup {
   CLI::Option* seed(const std::string& names, std::uint64_t& value, const std::string& help);
   CLI::Option* number(const std::string& names, double& value, Interval allowed, const std::string& help);
   CLI::Option* number(const std::string& names, float& value, Interval allowed, const std::string& help);
+  // Written as the program prints them: "300MB", "1.5 GB", "800KB" or a whole number.
+  CLI::Option* bytes(const std::string& names, std::int64_t& value, const std::string& help);
   CLI::Option* choice(const std::string& names, std::string& value, const std::vector<std::string>& allowed,
                       const std::string& help);
 

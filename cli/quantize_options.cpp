@@ -8,6 +8,7 @@
 #include <span>
 
 #include "cli/progress.h"
+#include "mixtape/calib/mixed_plan.h"
 #include "mixtape/quant/plan_file.h"
 
 namespace mixtape::cli {
@@ -42,10 +43,15 @@ void QuantizeOptions::add(CLI::App& command) {
 
 QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
   QuantizationOptions options = {.params = {bits, group_size}};
+  if (budget.is_set()) {
+    require(!is_gguf(),
+            "--bpw and --size choose among the formats of an MLX directory, found a GGUF file as the output");
+    options = open_options();
+  }
   if (!plan_file.empty()) options = read_plan(plan_file, *opened.source);
   for (const std::string& rule : bits_for) options.rules.push_back(ModuleRule::parse(rule, "--bits-for"));
   options.quantize_routers = quantize_routers;
-  options.smaller_groups = smaller_groups;
+  options.smaller_groups |= smaller_groups;
   QuantizationPlan plan = plan_quantization(*opened.source, options);
   const std::vector<PlannedModule> skipped = plan.skipped();
   require(std::any_of(plan.modules.begin(), plan.modules.end(),

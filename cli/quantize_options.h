@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/bit_budget.h"
 #include "cli/model_options.h"
 #include "cli/outputs.h"
 #include "mixtape/quant/gguf_export.h"
@@ -24,6 +25,7 @@ struct QuantizeOptions {
   std::string saved_plan;
   std::string format;  // mlx or gguf; empty: by the name of `out`
   std::string out;
+  BitBudget budget;  // of commands that measure; then plan() leaves modules open
 
   void add(CLI::App& command);
   // Of --plan, or of the other options; then --bits-for.

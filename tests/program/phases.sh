@@ -59,6 +59,7 @@ short="--steps 20 --validate-every 1"
     phase "calibrate, evaluation before" "evaluating initial" 143 nothing $calibrate $text --report-rows 150 $o
     phase "calibrate, targets" "targets: " 143 nothing $calibrate $text --report-rows 2 --top-k 8 --target-dir "$work/new.targets" $o
   done
+  phase "calibrate, choosing bits" "measuring modules: " 143 nothing calibrate --model "$model" --out "$work/new" $text --report-rows 2 --bpw 10.5
   phase "calibrate, training" "step    20  validation" 143 nothing $calibrate $text --report-rows 2 --steps 100000 --validate-every 1
   phase "calibrate, training" "step    20  validation" 0 "the model" $calibrate $text --report-rows 2 --steps 100000 --validate-every 1 $option
   phase "calibrate, evaluation after" "evaluating result" 143 nothing $calibrate $text --report-rows 150 $short

@@ -65,5 +65,61 @@ sed 's/"model.layers.0.mlp.down_proj": false/"model.layers.0.mlp.down_proj": {"b
 refused 2 "'model.layers.0.mlp.down_proj': rows have 172 weights" quantize "$model" --out "$work/new" --plan "$work/unfit"
 rm "$work/unfit"
 
+# --bpw and --size: the plan keeps to the budget, is saved, and makes the same model again.
+cat >"$work/budget.py" <<'END'
+import json, sys
+directory, budget = sys.argv[1], float(sys.argv[2])
+with open(directory + "/model.safetensors", "rb") as file:
+    header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+tensors = {name: t for name, t in header.items() if name != "__metadata__"}
+size = sum(t["data_offsets"][1] - t["data_offsets"][0] for t in tensors.values())
+card = json.load(open(directory + "/mixtape.json"))
+assert "bits" not in card, card
+weights = 8 * size / card["bits_per_weight"]
+assert abs(weights - round(weights)) < 1e-6 * weights, (size, weights)
+if budget < 32: budget *= weights / 8
+assert 0.98 * budget < size <= budget, (size, budget)
+quantization = json.load(open(directory + "/config.json"))["quantization"]
+assert len({json.dumps(v) for v in quantization.values() if isinstance(v, dict)}) > 1, quantization
+END
+# shellcheck disable=SC2086
+{
+  budget="calibrate $model --text $work/story --length 32 --validation-rows 2 --report-rows 2 --batch 2 --recipe fast"
+  for threads in 1 2 7; do
+    OMP_NUM_THREADS=$threads expect 0 "bits per weight" $budget --out "$work/mixed$threads" --bpw 10.5 --bits-for '*.0.*q_proj=8:32' --save-plan "$work/plan$threads"
+    cmp "$work/plan1" "$work/plan$threads" || complain "plans by 1 and $threads threads differ"
+    same "$work/mixed1" "$work/mixed$threads"
+  done
+  [[ $output == *"budget       "* && $output == *"measured     "* ]] || complain "the budget: $output"
+  python3 "$work/budget.py" "$work/mixed1" 10.5 || complain "the size of --bpw 10.5: $output"
+  grep -q '^stories260k at mixed bits, 10.' "$work/mixed1/README.md" || complain "README.md: $(cat "$work/mixed1/README.md")"
+  python3 - "$work/plan1" <<'END' || complain "--bits-for beside --bpw: $(cat "$work/plan1")"
+import json, sys
+plan = json.load(open(sys.argv[1]))["quantization"]
+assert plan["model.layers.0.self_attn.q_proj"] == {"bits": 8, "group_size": 32}
+END
+  expect 0 "KL cut by" $budget --out "$work/again" --plan "$work/plan1"
+  same "$work/mixed1" "$work/again"
+  expect 0 "KL cut by" $budget --out "$work/sized" --size 340KB --json "$work/report"
+  python3 "$work/budget.py" "$work/sized" 340000 || complain "the size of --size 340KB: $output"
+  grep -q '"kl_alone"' "$work/report" || complain "--json: $(cat "$work/report")"
+  expect 0 "budget       340.0 KB, for " $budget --out "$work/new" --size 340KB --dry-run
+  [[ $output == *"peak memory"* ]] || complain "a dry run with a budget: $output"
+  rm -r "$work"/mixed? "$work"/plan? "$work/again" "$work/sized" "$work/report" "$work/budget.py"
+
+  budget="$budget --out $work/new"
+  refused 2 "--bpw asks for " $budget --bpw 1.5
+  refused 2 "bits per weight" $budget --bpw 16
+  refused 2 "--size asks for 10.0 KB: expected " $budget --size 10KB
+  refused 2 "--size is 300 Mb, expected a size such as 300MB" $budget --size '300 Mb'
+  refused 2 "--size is 0, expected a size" $budget --size 0
+  refused 2 "--bpw is 0.5, expected a number, 1 to 32" $budget --bpw 0.5
+  refused 2 "--bpw excludes --size" $budget --bpw 4.5 --size 340KB
+  refused 2 "--bits excludes --bpw" $budget --bpw 4.5 --bits 4
+  refused 2 "--plan excludes --size" $budget --size 340KB --plan "$work/plan"
+  refused 2 "--bpw and --size choose among the formats of an MLX directory" $budget --bpw 10.5 --format gguf
+  refused 2 "--save-plan has no effect: --dry-run measures nothing" $budget --size 340KB --dry-run --save-plan -
+}
+
 only story plan
 finish

@@ -1,0 +1,69 @@
+#include "cli/bit_budget.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "mixtape/calib/mixed_plan.h"
+
+namespace mixtape::cli {
+
+void BitBudget::add(CLI::App& command) {
+  OptionGroup group(command, "Output");
+  CLI::Option* bpw =
+      group.number("--bpw", bits_per_weight, {.least = 1, .most = 32},
+                   "Choose bits and group of each module by its measured KL: so many bits per weight, "
+                   "8 * bytes / weights of the whole model with scales, biases and what stays in float");
+  bpw->default_str("");
+  CLI::Option* bytes = group.bytes("--size", size, "The same, for so many bytes of weights: 300MB, 1.5GB");
+  bpw->excludes(bytes);
+  for (const char* other : {"--bits", "--group-size", "--plan", "--smaller-groups"}) {
+    bpw->excludes(command.get_option(other));
+    bytes->excludes(command.get_option(other));
+  }
+}
+
+std::int64_t BitBudget::bytes(const OpenedModel& opened, const QuantizationPlan& plan) const {
+  const DType storage = model_dtype(*opened.source);
+  const auto weights = static_cast<double>(storage_size(*opened.source, plan, storage).weights);
+  const SizeRange range = possible_sizes(*opened.source, plan, storage);
+  const std::int64_t asked =
+      size > 0 ? size : static_cast<std::int64_t>(std::floor(bits_per_weight * weights / 8.0));
+  const auto per_weight = [&](std::int64_t n) { return 8.0 * static_cast<double>(n) / weights; };
+  require(asked >= range.least && asked <= range.most, size > 0 ? "--size" : "--bpw", " asks for ",
+          format_bytes(static_cast<double>(asked)), ": expected ", range.least, " to ", range.most,
+          " bytes, ",
+          fmt::format("{:.3f} to {:.3f} bits per weight", per_weight(range.least), per_weight(range.most)));
+  return asked;
+}
+
+void BitBudget::print(const OpenedModel& opened, const QuantizationPlan& plan,
+                      const SensitivityOptions& o) const {
+  const auto free = std::count_if(plan.modules.begin(), plan.modules.end(),
+                                  [](const PlannedModule& m) { return m.by_default; });
+  fmt::print("budget       {}, for {} modules whose bits and groups are chosen\n",
+             format_bytes(static_cast<double>(bytes(opened, plan))), free);
+  fmt::print(
+      "measured     KL of each alone at {} formats, on {} rows; at the others the error of its outputs\n",
+      o.references.size(), o.kl_rows);
+}
+
+nlohmann::json module_figures(const QuantizationPlan& plan, const std::vector<ModuleLosses>& losses) {
+  nlohmann::json all = nlohmann::json::object();
+  for (const ModuleLosses& m : losses) {
+    const StoredAs& stored = plan.find(m.path)->stored;
+    const auto chosen = std::find_if(m.formats.begin(), m.formats.end(),
+                                     [&](const FormatLoss& f) { return f.format == *stored; });
+    all[m.path] = {{"bits", stored->bits},
+                   {"group_size", stored->group_size},
+                   {"kl_alone", chosen->kl},
+                   {"measured", chosen->is_measured}};
+  }
+  return all;
+}
+
+}  // namespace mixtape::cli
