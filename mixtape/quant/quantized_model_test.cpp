@@ -211,7 +211,12 @@ TEST(QuantizedReader, K1_KeysAndShapesMustAgree) {
   MIXTAPE_EXPECT_ERROR(QuantizedReader(*six).format("model.layers.1.mlp.up_proj", {160, 96}),
                        ErrorCode::format, "model.layers.1.mlp.up_proj");
 
-  model.config["quantization"]["model.layers.7.mlp.up_proj"] = false;
+  model.config["quantization"][path] = {{"bits", 4}, {"group_size", 32}};
+  model.config["quantization"].erase("language_model." + path);
+  model.config["quantization"]["model.layers.0.self_attn.rope"] = false;  // has no weight
+  EXPECT_EQ(QuantizedReader(*model.open()).is_quantized(path), true);
+
+  model.config["quantization"]["model.layers.7.mlp.up_proj"] = {{"bits", 4}, {"group_size", 32}};
   const auto unknown = model.open();
   MIXTAPE_EXPECT_ERROR(QuantizedReader{*unknown}, ErrorCode::format, "'model.layers.7.mlp.up_proj'");
 }
