@@ -294,7 +294,7 @@ void add_calibrate(CLI::App& app, int& status) {
       "Examples:\n"
       "  mixtape calibrate -m Qwen3-0.6B -o Qwen3-0.6B-3bit --bits 3 --text my_text.txt\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out --recipe best --chats chats.jsonl\n"
-      "  mixtape calibrate -m Qwen3-0.6B -o out --bpw 3.5 --text my_text.txt --save-plan plan.json\n"
+      "  mixtape calibrate -m Qwen3-0.6B -o out --bpw 3.5 --text my_text.txt\n"
       "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
   command->callback([o, command, &status] {
     o->finish(*command);
