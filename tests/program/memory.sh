@@ -10,9 +10,7 @@ log=$work/log
 # resident PROCESS: MB
 resident() { awk '/^VmRSS/ { print int($2 / 1024) }' "/proc/$1/status"; }
 
-# AddressSanitizer would keep what is freed, up to 256 MB.
-ASAN_OPTIONS=${ASAN_OPTIONS:-}:quarantine_size_mb=1:thread_local_quarantine_size_kb=64 \
-  "$mixtape" calibrate --model models/tiny-moe --bits 3 --text "$work/story" --out "$work/new" --batch 2 --length 64 \
+"$mixtape" calibrate --model models/tiny-moe --bits 3 --text "$work/story" --out "$work/new" --batch 2 --length 64 \
   --validation-rows 2 --report-rows 2 --validate-every 20 --steps $((${!#} + 40)) >"$log" 2>&1 </dev/null &
 process=$!
 wait_for "step    20  validation" "$log"
