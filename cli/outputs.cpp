@@ -124,6 +124,27 @@ std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t byt
   return file;
 }
 
+namespace {
+
+// Of an AtomicFile or AtomicDirectory, for which there are other places if the system refuses.
+template <class Place>
+void fill_or_keep_elsewhere(std::unique_ptr<Place>& place, const std::string& name,
+                            const std::function<void(Place&)>& fill) {
+  try {
+    fill(*place);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::io) throw;
+    const std::string reason = error.what();
+    place.reset();  // makes room
+    keep_elsewhere(name, reason, [&](const fs::path& elsewhere) {
+      Place other(elsewhere);
+      fill(other);
+    });
+  }
+}
+
+}  // namespace
+
 FileOutput::FileOutput(const std::string& name, const std::vector<std::string>& inputs,
                        const std::string& out, const std::string& option)
     : name_(name) {
@@ -138,17 +159,7 @@ void FileOutput::require_space(std::uint64_t bytes) const {
 }
 
 void FileOutput::write(const std::function<void(AtomicFile&)>& fill) {
-  try {
-    fill(*file_);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::io) throw;
-    const std::string reason = error.what();
-    file_.reset();  // makes room
-    keep_elsewhere(name_, reason, [&](const fs::path& place) {
-      AtomicFile other(place);
-      fill(other);
-    });
-  }
+  fill_or_keep_elsewhere(file_, name_, fill);
   fmt::print("wrote        {}, {}\n", name_, format_bytes(static_cast<double>(fs::file_size(name_))));
 }
 
@@ -171,17 +182,7 @@ void ModelOutput::require_space(std::uint64_t bytes) const {
 }
 
 void ModelOutput::write(const std::function<void(AtomicDirectory&)>& fill) {
-  try {
-    fill(*directory_);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::io) throw;
-    const std::string reason = error.what();
-    directory_.reset();  // makes room
-    keep_elsewhere(out_, reason, [&](const fs::path& place) {
-      AtomicDirectory other(place);
-      fill(other);
-    });
-  }
+  fill_or_keep_elsewhere(directory_, out_, fill);
   fmt::print("wrote        {}, {}\n", out_, format_bytes(bytes_in(directory_->target())));
 }
 
