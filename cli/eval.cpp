@@ -91,6 +91,7 @@ class EvalRun {
     }
     if (!base_) return;
     base_->check_vocabulary(opened_.config.vocab_size);
+    base_->begin_rows_with(opened_.tokenizer.prefix());
     if (!rows_.empty()) base_->check_rows(rows_);
     rows_ = base_->rows();
   }

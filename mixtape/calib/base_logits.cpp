@@ -131,6 +131,11 @@ void BaseLogits::read_head() {
   }
 }
 
+void BaseLogits::begin_rows_with(std::span<const std::uint32_t> prefix) {
+  const auto count = static_cast<std::ptrdiff_t>(std::min(prefix.size(), static_cast<std::size_t>(length_)));
+  for (TokenRow& row : rows_) std::copy(prefix.begin(), prefix.begin() + count, row.begin());
+}
+
 void BaseLogits::check_vocabulary(std::int64_t vocab_size) const {
   if (vocab_ == vocab_size) return;
   fail(ErrorCode::format, file_.path().string(), ": log-probabilities of ", vocab_,

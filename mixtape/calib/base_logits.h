@@ -28,6 +28,9 @@ class BaseLogits : public Reference {
   explicit BaseLogits(const std::filesystem::path& file);
 
   const std::vector<TokenRow>& rows() const { return rows_; }
+  // Rows begin with `prefix` instead: llama-perplexity keeps its text's tokens and puts BOS over the first of each row
+  // when it runs them.
+  void begin_rows_with(std::span<const std::uint32_t> prefix);
   // Throw format, naming the file, what was found and what was wanted, unless it is of a vocabulary of this size,
   // or of these rows.
   void check_vocabulary(std::int64_t vocab_size) const;

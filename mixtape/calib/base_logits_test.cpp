@@ -107,6 +107,16 @@ TEST_F(BaseLogitsTest, ComparingWithTheFileIsComparingWithTheTeacher) {
   EXPECT_NEAR(evaluate(teacher_.model(), base, tape_, base.rows(), 2).kl->mean, 0.0, 2e-5);
 }
 
+TEST_F(BaseLogitsTest, RowsBeginWithWhatGoesBeforeAText) {
+  for (TokenRow& row : rows_) row[0] = 1;
+  BaseLogits base(save());
+  base.begin_rows_with(std::vector<std::uint32_t>{});
+  EXPECT_EQ(base.rows(), rows_);
+  base.begin_rows_with(std::vector<std::uint32_t>{7});
+  for (TokenRow& row : rows_) row[0] = 7;
+  EXPECT_EQ(base.rows(), rows_);
+}
+
 // Codes that span 16 nats, half of the vocabulary at code 0: the KL is the sum over the other half, in f64 from the
 // file's bytes.
 TEST_F(BaseLogitsTest, TokensOfCodeZeroAreLeftOut) {

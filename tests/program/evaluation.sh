@@ -34,6 +34,19 @@ expect 0 "KL mean" $eval --model "$work/3" --teacher "$model" --save-base "$work
 cmp "$work/base" "$work/again" || complain "--save-base wrote other bytes"
 expect 0 "KL difference" eval --model "$work/3" --versus "$work/4" --base "$work/base"
 
+# llama-perplexity keeps its text's own tokens in the file, and runs BOS in the first place of each row.
+python3 - "$work/base" "$work/theirs" <<'END'
+import struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+length, _, rows = struct.unpack_from("<3i", data, 8)
+for row in range(1, rows):
+    struct.pack_into("<i", data, 20 + 4 * length * row, 300 + row)
+open(sys.argv[2], "wb").write(data)
+END
+cmp -s "$work/base" "$work/theirs" && complain "the base has one row, expected more"
+expect 0 "KL mean" eval --model "$work/3" --base "$work/theirs"
+[ "$(grep -E '^(positions|KL|perplexity|teacher)' <<<"$output")" = "$kept" ] || complain "--base of llama-perplexity: $output, expected $kept"
+
 expect_line 2 "--base is the teacher" $eval --model "$work/3" --base "$work/base" --teacher "$model"
 expect_line 2 "found no text" eval --model "$model"
 expect_line 2 "--length is 2, expected 3 or more with --save-base" eval --text "$work/story" --length 2 --model "$model" --save-base "$work/none"
@@ -51,5 +64,5 @@ expect_line 1 "found a directory, expected a file" $eval --model "$model" --save
   exit $failed
 ) || failed=1
 
-only story other 3 4 json base again cut
+only story other 3 4 json base again cut theirs
 finish
