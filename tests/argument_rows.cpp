@@ -6,6 +6,7 @@ namespace mixtape {
 namespace {
 
 constexpr AffineParams kFormat{.bits = 4, .group_size = 32};
+constexpr BlockScaleRule kBlockRule{.groups = 8, .grid = {0, 63}};
 constexpr auto kNo = Accumulate::no;
 
 // Value dtypes as parameters, the others as constants.
@@ -150,12 +151,22 @@ std::vector<ArgumentRow> rows_of_calls() {
        CALL(latent_codes_backward(e, b[0], b[1], b[2], {b[3], kNo}, {b[4], kNo}, {b[5], kNo}, kFormat)),
        "du=dw"},
       {"latent_codes_pack", "u f32 T,K; codes* u32 T,K/8", CALL(pack_codes_forward(e, b[0], b[1], kFormat))},
+      {"block_scales_forward", "d f32 T,2; u f32 T,16; y* f32 T,16",
+       CALL(block_scales_forward(e, b[0], b[1], b[2], kBlockRule))},
+      {"block_scales_backward", "dy f32 T,16; d f32 T,2; u f32 T,16; dd*? f32 T,2; du*? f32 T,16",
+       CALL(block_scales_backward(e, b[0], b[1], b[2], {b[3], kNo}, {b[4], kNo}, kBlockRule))},
       {"fit_affine_forward",
        "w f32 T,K; importance? f32 K; codes* u32 T,K/8; scales* f32 T,K/32; biases* f32 T,K/32",
        CALL(fit_affine_forward(e, b[0], b[1], {b[2], b[3], b[4], kFormat}))},
       {"fit_affine_forward_experts",
        "w f32 E,N,K; importance? f32 E,K; codes* u32 E,N,K/8; scales* f32 E,N,K/32; biases* f32 E,N,K/32",
        CALL(fit_affine_forward(e, b[0], b[1], {b[2], b[3], b[4], kFormat}))},
+      {"fit_blocks_forward",
+       "w f32 T,256; importance? f32 256; codes* u32 T,32; scales* f32 T,1; biases* f32 T,1; sub_scales* f32 "
+       "T,8; "
+       "sub_biases* f32 T,8",
+       CALL(fit_blocks_forward(e, b[0], b[1],
+                               {b[2], {}, {}, {4, 32}, {BlockType::q4_k, b[3], b[4], b[5], b[6]}}))},
       {"quantized_embedding_forward",
        "codes u32 V,K/8; scales f32 V,K/32; biases f32 V,K/32; ids u32 T; y*~ f32 T,K",
        CALL(quantized_embedding_forward(e, {b[0], b[1], b[2], kFormat}, b[3], b[4]))},
@@ -267,6 +278,7 @@ std::vector<ArgumentRow> rows_of_makers() {
       {"moe_plan", "indices u32 T,k", CALL(moe_plan(e, b[0], 4))},
       {"dequantize_affine", "codes u32 T,K/8; scales f32 T,K/32; biases f32 T,K/32",
        TAPE(dequantize_affine({b[0], v[1], v[2], kFormat}, DType::f32))},
+      {"block_scales", "d f32 T,2; u f32 T,16", TAPE(block_scales(v[0], v[1], kBlockRule))},
       {"latent_codes", "u f32 T,K; scales f32 T,K/32; biases f32 T,K/32",
        TAPE(latent_codes(v[0], v[1], v[2], kFormat, DType::f32))},
       {"quantized_embedding", "codes u32 V,K/8; scales f32 V,K/32; biases f32 V,K/32; ids u32 T",

@@ -7,10 +7,8 @@
 #include "mixtape/runtime/checks.h"
 
 namespace mixtape {
-namespace {
 
-// One row of importance for all of w, or one for each expert.
-std::int64_t experts_of(const char* op, const Buffer& w, const Buffer& importance) {
+std::int64_t importance_rows(const char* op, const Buffer& w, const Buffer& importance) {
   const Shape& shape = w.shape();
   if (!importance || importance.shape().rank() != 2) {
     if (importance) check_is(op, "importance", importance, DType::f32, {shape.cols()});
@@ -20,8 +18,6 @@ std::int64_t experts_of(const char* op, const Buffer& w, const Buffer& importanc
   check_is(op, "importance", importance, DType::f32, {shape[0], shape[2]});
   return shape[0];
 }
-
-}  // namespace
 
 void refuse_importance(std::int64_t position, float value) {
   fail(ErrorCode::invalid_argument, "fit_affine: importance at position ", position, " is ", value,
@@ -36,12 +32,14 @@ void refuse_overflow(std::int64_t row, std::int64_t col, DType dtype) {
 void fit_affine_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& importance,
                         const QuantizedWeight& q) {
   const char* op = "fit_affine";
-  const auto& [codes, scales, biases, affine] = q;
+  const Buffer &codes = q.codes, &scales = q.scales, &biases = q.biases;
+  const AffineParams affine = q.format;
   affine.check(op);
+  require(affine.group_size >= 32, op, ": group size is ", affine.group_size, ", expected 32, 64 or 128");
   require(w && w.dtype() == DType::f32 && w.shape().rank() > 0, op, ": w is ", w,
           ", expected f32 of rank 1 or more");
   affine.check_cols(op, w.shape().cols());
-  const std::int64_t experts = experts_of(op, w, importance);
+  const std::int64_t experts = importance_rows(op, w, importance);
   check_is(op, "codes", codes, DType::u32, packed_shape(w.shape(), affine));
   check_values(op, "scales", scales);
   check_is(op, "scales", scales, scales.dtype(), scales_shape(w.shape(), affine));

@@ -6,7 +6,7 @@
 // either end drawn towards their weighted mean (fit_plan.h), then from the best. Scales and biases are rounded
 // to their dtype before each turn. The pair of least error of all is stored, with its nearest codes, halves to
 // even.
-// Shapes: w f32 [..., N, K], K a multiple of the group size g; importance h f32 [K], or [E, K] with w
+// Shapes: w f32 [..., N, K], K a multiple of the group size g, 32, 64 or 128; importance h f32 [K], or [E, K] with w
 //   [E, N, K], or null: all count alike; codes u32 [..., N, K/32*bits]; scales, biases [..., N, K/g], both f32,
 //   bf16 or f16.
 // Saved for backward: nothing, the fit has no gradient.

@@ -13,44 +13,12 @@ using testing::Doubles;
 using testing::HostTensor;
 using testing::OpCheck;
 
-HostTensor heavy_tailed_tensor(const Shape& shape, std::uint64_t seed) {
-  HostTensor t = testing::random_tensor(DType::f32, shape, seed);
-  std::vector<HostTensor> squares;
-  for (const std::uint64_t s : {1, 2, 3})
-    squares.push_back(testing::random_tensor(DType::f32, shape, seed + s));
-  for (std::size_t i = 0; i < t.values.size(); ++i) {
-    double chi = 0.0;
-    for (const HostTensor& x : squares) chi += x.values[i] * x.values[i] / 3.0;
-    t.values[i] /= std::sqrt(chi);
-  }
-  return testing::make_tensor(DType::f32, shape, t.values);
-}
-
-HostTensor random_importance(const Shape& shape, std::uint64_t seed) {
-  HostTensor t = testing::random_tensor(DType::f32, shape, seed);
-  for (double& v : t.values) v = std::exp(v);
-  return testing::make_tensor(DType::f32, shape, t.values);
-}
-
 QuantizedWeight fit_weight(const Buffer& w, const Buffer& importance, AffineParams p, DType scale_dtype) {
   CommandEncoder encoder(w.device());
   QuantizedWeight q = alloc_quantized(w.device(), w.shape(), p, scale_dtype);
   fit_affine_forward(encoder, w, importance, q);
   encoder.commit_and_wait();
   return q;
-}
-
-Doubles group_errors(const Doubles& w, const Doubles& h, const Doubles& decoded, std::int64_t cols,
-                     std::int64_t group_size) {
-  const auto experts = h.size() / static_cast<std::size_t>(cols);
-  const std::size_t per_expert = w.size() / experts;
-  Doubles errors(w.size() / static_cast<std::size_t>(group_size));
-  for (std::size_t i = 0; i < w.size(); ++i) {
-    const double r = w[i] - decoded[i];
-    errors[i / static_cast<std::size_t>(group_size)] +=
-        h[i / per_expert * static_cast<std::size_t>(cols) + i % static_cast<std::size_t>(cols)] * r * r;
-  }
-  return errors;
 }
 
 namespace {

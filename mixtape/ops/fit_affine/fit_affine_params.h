@@ -7,6 +7,7 @@
 #include "mixtape/core/dtype.h"
 #include "mixtape/ops/fit_affine/fit_plan.h"
 #include "mixtape/ops/quantize/affine.h"
+#include "mixtape/runtime/buffer.h"
 
 namespace mixtape {
 
@@ -34,6 +35,10 @@ inline PowerOfTwo power_of_two(float magnitude) {
   const std::uint32_t exponent = std::clamp(std::bit_cast<std::uint32_t>(magnitude) >> 23, 7u, 253u);
   return {std::bit_cast<float>(exponent << 23), std::bit_cast<float>((254u - exponent) << 23)};
 }
+
+// Of importance: one row for all of w, or one for each expert. Throws invalid_argument, naming `op`, where they don't
+// fit each other.
+std::int64_t importance_rows(const char* op, const Buffer& w, const Buffer& importance);
 
 // Throw invalid_argument. Positions count all elements of importance; row and column are of w.
 [[noreturn]] void refuse_importance(std::int64_t position, float value);

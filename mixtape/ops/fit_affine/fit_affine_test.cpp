@@ -217,6 +217,7 @@ TEST(FitAffine, RefusesBadArguments) {
   const AffineParams p{4, 32};
   fit(w, h, codes, scales, p);
   MIXTAPE_EXPECT_ERROR(fit(w, h, codes, scales, {7, 32}), kInvalid, "fit_affine: bits is 7");
+  MIXTAPE_EXPECT_ERROR(fit(w, h, codes, scales, {4, 16}), kInvalid, "group size is 16, expected 32, 64");
   MIXTAPE_EXPECT_ERROR(fit(w, h, codes, scales, {4, 128}), kInvalid, "multiple of 128");
   MIXTAPE_EXPECT_ERROR(fit(device.alloc(DType::bf16, {2, 4, 64}), h, codes, scales, p), kInvalid,
                        "fit_affine: w is bf16[2,4,64], expected f32");

@@ -25,7 +25,8 @@ void check_factor(const char* op, const Buffer& factor, const Shape& w) {
 
 void gptq_forward(CommandEncoder& encoder, const Buffer& w, const Buffer& factor, const QuantizedWeight& q) {
   const char* op = "gptq";
-  const auto& [codes, scales, biases, format] = q;
+  const Buffer &codes = q.codes, &scales = q.scales, &biases = q.biases;
+  const AffineParams format = q.format;
   check_weight(op, w, format);
   const Shape& shape = w.shape();
   check_factor(op, factor, shape);

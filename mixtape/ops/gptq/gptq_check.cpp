@@ -63,6 +63,7 @@ std::vector<OpCheck> gptq_checks(const Device&, DType scale_dtype) {
   std::vector<OpCheck> checks = {gptq_check({{2, 0, 64}, true, {4, 32}, scale_dtype})};
   for (const int bits : {2, 3, 4, 5, 6, 8}) {
     checks.push_back(gptq_check({{3, 32}, true, {bits, 32}, scale_dtype}));
+    checks.push_back(gptq_check({{3, 96}, true, {bits, 16}, scale_dtype}));
     checks.push_back(gptq_check({{2, 5, 192}, false, {bits, 64}, scale_dtype}));
   }
   checks.push_back(gptq_check({{3, 2, 256}, true, {4, 128}, scale_dtype}));

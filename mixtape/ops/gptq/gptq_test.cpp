@@ -41,7 +41,7 @@ TEST(Gptq, EveryCodeIsANearestOne) {
 TEST(Gptq, DiagonalIsRoundingToNearest) {
   for (const Device& device : testing::test_devices()) {
     for (const int bits : {2, 3, 4, 5, 6, 8}) {
-      for (const int group : {32, 64, 128}) {
+      for (const int group : {16, 32, 64, 128}) {
         const AffineParams format{bits, group};
         HostTensor h = testing::make_tensor(DType::f32, {256, 256}, Doubles(256 * 256));
         for (std::int64_t i = 0; i < 256; ++i) h.values[i * 257] = group == 64 ? 1.0 : std::exp2(i % 40 - 20);

@@ -39,6 +39,7 @@ std::vector<OpCheck> latent_codes_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks = {latent_codes_check(dtype, {0, 32}, {4, 32})};
   for (const int bits : {2, 3, 4, 5, 6, 8}) {
     checks.push_back(latent_codes_check(dtype, {3, 32}, {bits, 32}));
+    checks.push_back(latent_codes_check(dtype, {3, 96}, {bits, 16}));
     checks.push_back(latent_codes_check(dtype, {2, 3, 128}, {bits, 64}));
     checks.push_back(latent_codes_check(dtype, {5, 256}, {bits, 128}));
   }

@@ -122,20 +122,21 @@ void latent_codes_backward(const HostCall& call) {
 }
 MIXTAPE_SIMD_KERNEL(latent_codes_backward)
 
-// False where there is a NaN.
-bool pack_groups(const Latent& from, std::int64_t begin, std::int64_t end, std::uint32_t* words) {
+// Runs of kPackedCodes. False where there is a NaN.
+bool pack_runs(const Latent& from, std::int64_t begin, std::int64_t end, std::uint32_t* words) {
+  constexpr std::size_t kRun = kPackedCodes;
   const Floats largest = largest_code(from.affine);
-  const auto packed = static_cast<std::size_t>(from.affine.packed_cols(from.affine.group_size));
-  std::uint8_t codes[128];  // the largest group
+  const auto packed = static_cast<std::size_t>(from.affine.bits);
+  std::uint8_t codes[kRun];
   Floats not_a_number = zero();
-  for (std::int64_t g = begin; g < end; ++g) {
-    const float* u = from.u + static_cast<std::size_t>(g) * from.size;
-    for (std::size_t i = 0; i < from.size; i += lanes()) {
+  for (std::int64_t run = begin; run < end; ++run) {
+    const float* u = from.u + static_cast<std::size_t>(run) * kRun;
+    for (std::size_t i = 0; i < kRun; i += lanes()) {
       const Floats v = load(u + i);
       not_a_number = hn::Or(not_a_number, hn::IfThenElseZero(hn::IsNaN(v), set(1.0f)));
       store_codes(latent_code(v, largest), codes + i);
     }
-    pack_codes({codes, from.size}, from.affine.bits, {words + static_cast<std::size_t>(g) * packed, packed});
+    pack_codes(codes, from.affine.bits, {words + static_cast<std::size_t>(run) * packed, packed});
   }
   return sum_lanes(not_a_number) == 0.0f;
 }
@@ -146,9 +147,10 @@ void pack_codes_forward(const HostCall& call) {
   from.u = call.read<float>(0);
   std::uint32_t* words = call.write<std::uint32_t>(0);
   std::atomic<bool> has_nan = false;
-  from.parallel([&](std::int64_t begin, std::int64_t end) {
-    if (!pack_groups(from, begin, end, words)) has_nan = true;
-  });
+  cpu::parallel_for(p.count / kPackedCodes, cpu::row_grain(kPackedCodes),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      if (!pack_runs(from, begin, end, words)) has_nan = true;
+                    });
   if (!has_nan) return;
   const float* nan = std::find_if(from.u, from.u + p.count, [](float u) { return std::isnan(u); });
   refuse_nan(nan - from.u, p.cols);

@@ -18,7 +18,7 @@ using testing::HostTensor;
 using Bytes = std::vector<std::byte>;
 
 constexpr int kWidths[] = {2, 3, 4, 5, 6, 8};
-constexpr int kGroups[] = {32, 64, 128};
+constexpr int kGroups[] = {16, 32, 64, 128};
 constexpr auto kInvalid = ErrorCode::invalid_argument;
 
 TEST(LatentCodes, MatchesOracle) {

@@ -28,13 +28,14 @@ const char* name(Rounding rounding) { return rounding == Rounding::gpu ? "gpu" :
 
 void AffineParams::check(const std::string& where) const {
   require(is_width(bits), where, ": bits is ", bits, ", expected 2, 3, 4, 5, 6 or 8");
-  require(group_size == 32 || group_size == 64 || group_size == 128, where, ": group size is ", group_size,
-          ", expected 32, 64 or 128");
+  require(group_size == 16 || group_size == 32 || group_size == 64 || group_size == 128, where,
+          ": group size is ", group_size, ", expected 16, 32, 64 or 128");
 }
 
 void AffineParams::check_cols(const std::string& where, std::int64_t cols) const {
-  require(cols > 0 && cols % group_size == 0, where, ": rows have ", cols,
-          " weights, expected a multiple of ", group_size);
+  const std::int32_t unit = std::max(group_size, kPackedCodes);
+  require(cols > 0 && cols % unit == 0, where, ": rows have ", cols, " weights, expected a multiple of ",
+          unit);
 }
 
 std::int32_t bits_from_shapes(const std::string& where, std::int64_t packed_cols, std::int64_t groups,

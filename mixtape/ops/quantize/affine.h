@@ -24,18 +24,23 @@ enum class Rounding : std::uint32_t { gpu = 0, cpu = 1 };
 
 const char* name(Rounding rounding);
 
+// So many codes are whole words, whatever the bits.
+inline constexpr std::int32_t kPackedCodes = 32;
+
 // Passed by value to kernels.
 struct AffineParams {
   std::int32_t bits = 4;         // 2, 3, 4, 5, 6 or 8
-  std::int32_t group_size = 64;  // 32, 64 or 128
+  std::int32_t group_size = 64;  // 16, 32, 64 or 128
 
   // Throws invalid_argument, beginning with `where`, for any other value.
   void check(const std::string& where) const;
-  // Throws invalid_argument unless `cols` is a positive multiple of group_size.
+  // Throws invalid_argument unless `cols` is a positive multiple of group_size and kPackedCodes.
   void check_cols(const std::string& where, std::int64_t cols) const;
   std::int32_t max_code() const { return (1 << bits) - 1; }
   std::int64_t groups(std::int64_t cols) const { return cols / group_size; }
-  std::int64_t packed_cols(std::int64_t cols) const { return cols / 32 * bits; }  // u32 words of a row
+  std::int64_t packed_cols(std::int64_t cols) const {
+    return cols / kPackedCodes * bits;
+  }  // u32 words of a row
   friend bool operator==(const AffineParams&, const AffineParams&) = default;
 };
 

@@ -191,12 +191,16 @@ TEST(Affine, H15_ParametersAreChecked) {
   for (const int bits : {-1, 0, 1, 7, 9, 16, 32}) {
     MIXTAPE_EXPECT_ERROR((AffineParams{bits, 64}.check("q")), code, str("q: bits is ", bits));
   }
-  for (const int group : {-64, -1, 0, 1, 16, 48, 256}) {
+  for (const int group : {-64, -1, 0, 1, 8, 48, 256}) {
     MIXTAPE_EXPECT_ERROR((AffineParams{4, group}.check("q")), code, str("q: group size is ", group));
   }
   for (const std::int64_t cols : {0, 4, 96, 112, 172, 4304}) {
     MIXTAPE_EXPECT_ERROR((AffineParams{4, 64}.check_cols("w", cols)), code, "expected a multiple of 64");
   }
+  for (const std::int64_t cols : {0, 16, 48}) {  // no whole words
+    MIXTAPE_EXPECT_ERROR((AffineParams{3, 16}.check_cols("w", cols)), code, "expected a multiple of 32");
+  }
+  AffineParams{3, 16}.check("q");
   AffineParams{3, 128}.check("q");
   AffineParams{3, 128}.check_cols("q", 256);
 }

@@ -1,5 +1,5 @@
 // Codes of quantized weights in GPU kernels, a little-endian bit stream in u32 words, and sums over groups.
-// A thread has eight neighbouring weights, a group 4, 8 or 16 neighbouring threads.
+// A thread has eight neighbouring weights, a group 2, 4, 8 or 16 neighbouring threads.
 #pragma once
 
 #include "mixtape/backend/gpu/kernel_language.h"

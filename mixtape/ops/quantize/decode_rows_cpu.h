@@ -89,28 +89,31 @@ inline ByteRange row_bytes(const cpu::QuantizedRows& w, std::int64_t row) {
   return {first + row * stride, first + w.rows * stride};
 }
 
-// 32 codes, in two blocks, to values.
-struct Decoder {
+// 16 codes in a block, and what their group says.
+struct Half {
   const Unpacker& unpacker;
-  Block low, high;
+  Block block;
   Floats scale, bias;
 
-  HWY_INLINE Floats at(Block block, std::size_t i) const {
-    return fused(codes(unpacker, block, i), scale, bias);
-  }
+  HWY_INLINE Floats at(std::size_t i) const { return fused(codes(unpacker, block, i), scale, bias); }
+};
+
+// 32 codes, in two blocks, to values.
+struct Decoder {
+  Half low, high;
 
   template <class T>
   HWY_INLINE void write(T* out) const {
-    for (std::size_t i = 0; i < kBlock; i += lanes()) store(at(low, i), out + i);
-    for (std::size_t i = 0; i < kBlock; i += lanes()) store(at(high, i), out + kBlock + i);
+    for (std::size_t i = 0; i < kBlock; i += lanes()) store(low.at(i), out + i);
+    for (std::size_t i = 0; i < kBlock; i += lanes()) store(high.at(i), out + kBlock + i);
   }
 };
 
 // For values that hold no NaN; `to` stores.
 template <class T>
 HWY_INLINE void write_without_nan(const Decoder& d, T* out, WholeStep to) {
-  for (std::size_t i = 0; i < kBlock; i += lanes()) to.store(d.at(d.low, i), out + i);
-  for (std::size_t i = 0; i < kBlock; i += lanes()) to.store(d.at(d.high, i), out + kBlock + i);
+  for (std::size_t i = 0; i < kBlock; i += lanes()) to.store(d.low.at(i), out + i);
+  for (std::size_t i = 0; i < kBlock; i += lanes()) to.store(d.high.at(i), out + kBlock + i);
 }
 #if HWY_TARGET != HWY_SCALAR
 // Rounded to nearest even in the upper half of each lane.
@@ -130,10 +133,10 @@ HWY_INLINE void store_pair(Floats a, Floats b, bf16* p, WholeStep to) {
 }
 // Half the instructions of the general store.
 HWY_INLINE void write_without_nan(const Decoder& d, bf16* out, WholeStep to) {
-  if (lanes() == kBlock) return store_pair(d.at(d.low, 0), d.at(d.high, 0), out, to);
+  if (lanes() == kBlock) return store_pair(d.low.at(0), d.high.at(0), out, to);
   for (std::size_t i = 0; i < kBlock; i += 2 * lanes()) {
-    store_pair(d.at(d.low, i), d.at(d.low, i + lanes()), out + i, to);
-    store_pair(d.at(d.high, i), d.at(d.high, i + lanes()), out + kBlock + i, to);
+    store_pair(d.low.at(i), d.low.at(i + lanes()), out + i, to);
+    store_pair(d.high.at(i), d.high.at(i + lanes()), out + kBlock + i, to);
   }
 }
 #endif
@@ -216,6 +219,12 @@ void decode_row_by_table(const cpu::QuantizedRows& w, std::int64_t row, const Un
 }
 #endif
 
+template <class T>
+HWY_INLINE void write_half_pair(const Decoder& decoder, bool has_nan, T* out, WholeStep to) {
+  if (HWY_UNLIKELY(has_nan)) return decoder.write(out);
+  write_without_nan(decoder, out, to);
+}
+
 template <class T, class S>
 void decode_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& unpacker, T* out,
                 WholeStep to) {
@@ -228,14 +237,33 @@ void decode_row(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& u
     const auto scale = static_cast<float>(scales[g]), bias = static_cast<float>(biases[g]);
     const bool has_nan = !std::isfinite(scale) || !std::isfinite(bias);
     for (std::int32_t done = 0; done < w.params.group_size; done += 32, at += 2 * step, out += 32) {
-      const Decoder decoder{unpacker, load_block(at, step, end), load_block(at + step, step, end), set(scale),
-                            set(bias)};
-      if (HWY_UNLIKELY(has_nan)) {
-        decoder.write(out);
-      } else {
-        write_without_nan(decoder, out, to);
-      }
+      const Decoder decoder{{unpacker, load_block(at, step, end), set(scale), set(bias)},
+                            {unpacker, load_block(at + step, step, end), set(scale), set(bias)}};
+      write_half_pair(decoder, has_nan, out, to);
     }
+  }
+}
+
+// Of groups of 16: each half has a scale and a bias of its own.
+template <class T, class S>
+void decode_row_of_halves(const cpu::QuantizedRows& w, std::int64_t row, const Unpacker& unpacker, T* out,
+                          WholeStep to) {
+  const std::int64_t groups = w.params.groups(w.cols);
+  const S* scales = static_cast<const S*>(w.scales) + row * groups;
+  const S* biases = static_cast<const S*>(w.biases) + row * groups;
+  const std::size_t step = 2 * static_cast<std::size_t>(w.params.bits);
+  auto [at, end] = row_bytes(w, row);
+  for (std::int64_t g = 0; g < groups; g += 2, at += 2 * step, out += 32) {
+    float scale[2], bias[2];
+    bool has_nan = false;
+    for (int half = 0; half < 2; ++half) {
+      scale[half] = static_cast<float>(scales[g + half]);
+      bias[half] = static_cast<float>(biases[g + half]);
+      has_nan |= !std::isfinite(scale[half]) || !std::isfinite(bias[half]);
+    }
+    const Decoder decoder{{unpacker, load_block(at, step, end), set(scale[0]), set(bias[0])},
+                          {unpacker, load_block(at + step, step, end), set(scale[1]), set(bias[1])}};
+    write_half_pair(decoder, has_nan, out, to);
   }
 }
 
@@ -243,6 +271,11 @@ template <class T, class S>
 void decode_rows(const cpu::QuantizedRows& w, std::int64_t begin, std::int64_t end, T* out, bool is_large) {
   const Unpacker unpacker(w.params.bits);
   const WholeStep to{is_large};
+  if (w.params.group_size == static_cast<std::int32_t>(kBlock)) {
+    for (std::int64_t r = begin; r < end; ++r)
+      decode_row_of_halves<T, S>(w, r, unpacker, out + (r - begin) * w.cols, to);
+    return;
+  }
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
   if (w.params.bits <= kTableBits) {
     const HalfUnpacker halves(w.params.bits);

@@ -37,6 +37,7 @@ std::vector<OpCheck> dequantize_affine_checks(const Device&, DType dtype) {
   std::vector<OpCheck> checks = {dequantize_affine_check(dtype, dtype, {0, 64}, {4, 32})};
   for (const int bits : {2, 3, 4, 5, 6, 8}) {
     checks.push_back(dequantize_affine_check(dtype, dtype, {3, 32}, {bits, 32}));
+    checks.push_back(dequantize_affine_check(dtype, bits % 2 == 0 ? DType::f32 : dtype, {3, 96}, {bits, 16}));
     checks.push_back(dequantize_affine_check(dtype, dtype, {2, 3, 128}, {bits, 64}));
     checks.push_back(dequantize_affine_check(dtype, DType::f32, {5, 256}, {bits, 128}));
   }

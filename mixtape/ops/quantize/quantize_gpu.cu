@@ -18,7 +18,7 @@ MIXTAPE_DEVICE void report_group(Global<const T> w, std::int64_t begin, int size
   }
 }
 
-// Eight weights per thread; a group is 4, 8 or 16 neighbouring threads.
+// Eight weights per thread; a group is 2, 4, 8 or 16 neighbouring threads.
 template <class T, class S>
 MIXTAPE_DEVICE void quantize(const QuantizeGpuParams& p, Global<const T> w, Global<std::uint32_t> words,
                              Global<S> scales, Global<S> biases, Global<std::uint64_t> errors) {

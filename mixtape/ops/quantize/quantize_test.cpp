@@ -17,7 +17,7 @@ using testing::Doubles;
 using testing::HostTensor;
 
 constexpr int kWidths[] = {2, 3, 4, 5, 6, 8};
-constexpr int kGroups[] = {32, 64, 128};
+constexpr int kGroups[] = {16, 32, 64, 128};
 constexpr auto kInvalid = ErrorCode::invalid_argument;
 
 TEST(Quantize, DequantizeMatchesOracle) {
@@ -107,6 +107,7 @@ TEST(Quantize, EveryInstructionSetGivesTheSameBits) {
       expect_codec(Device::cpu(), DType::f32, DType::f32, {bits, 64}, Rounding::gpu);
       expect_codec(Device::cpu(), DType::bf16, DType::bf16, {bits, 32}, Rounding::cpu);
       expect_codec(Device::cpu(), DType::f16, DType::f16, {bits, 32}, Rounding::cpu);
+      expect_codec(Device::cpu(), DType::bf16, DType::f32, {bits, 16}, Rounding::cpu);
     }
   });
 }

@@ -51,6 +51,7 @@ std::vector<OpCheck> quantized_embedding_checks(const Device& device, DType dtyp
   checks.push_back(quantized_embedding_check(device, {dtype, dtype, 5, 32, {4, 32}, no_ids}));
   for (const int bits : {2, 3, 4, 5, 6, 8}) {
     checks.push_back(quantized_embedding_check(device, {dtype, dtype, 5, 32, {bits, 32}, ids}));
+    checks.push_back(quantized_embedding_check(device, {dtype, DType::f32, 5, 96, {bits, 16}, ids}));
     checks.push_back(quantized_embedding_check(device, {dtype, DType::f32, 5, 192, {bits, 64}, ids}));
   }
   for (const DType scales : testing::kValueDtypes)

@@ -85,7 +85,7 @@ std::vector<OpCheck> quantized_matmul_checks(const Device& device, DType dtype) 
     for (const OpCheck& check : quantized_matmul_case(device, c)) checks.push_back(check);
   };
   for (const std::int32_t bits : {2, 3, 4, 5, 6, 8}) {
-    for (const std::int32_t group : {32, 64, 128}) {
+    for (const std::int32_t group : {16, 32, 64, 128}) {
       if (dtype == DType::f32 || group == 64) add({{3, 2 * group, {5}}, {bits, group}, dtype, dtype, dtype});
     }
   }
@@ -106,6 +106,7 @@ std::vector<OpCheck> grouped_quantized_matmul_checks(const Device& device, DType
   add({{3, 32, {2, 0, 1}}, {4, 32}, dtype, dtype, dtype, true});
   add({sizes, {3, 64}, dtype, dtype, dtype, true});
   add({sizes, {5, 32}, dtype, DType::f32, DType::f32, true});
+  add({sizes, {6, 16}, dtype, DType::f32, dtype, true});
   add({{200, 32, {3, 0}}, {8, 32}, dtype, DType::f32, dtype, true});
   return checks;
 }

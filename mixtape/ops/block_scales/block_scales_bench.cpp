@@ -1,0 +1,42 @@
+#include "mixtape/ops/block_scales/block_scales.h"
+#include "mixtape/testing/op_bench.h"
+
+namespace mixtape {
+namespace {
+
+using testing::OpBench;
+
+constexpr BlockScaleRule kRule{8, {0, 63}};
+
+// 64 matrices of 4096 x 4096.
+struct Scales {
+  explicit Scales(const OpBench& bench)
+      : d(bench.random(DType::f32, {64 * 4096, 16}, 0.01)),
+        u(bench.random(DType::f32, {64 * 4096, 128}, 20.0)),
+        y(bench.output(DType::f32, u.shape())) {}
+  Buffer d, u, y;
+};
+
+void forward(benchmark::State& state) {
+  const OpBench bench(state);
+  const Scales s(bench);
+  bench.run([&](CommandEncoder& encoder) { block_scales_forward(encoder, s.d, s.u, s.y, kRule); },
+            s.d.bytes() + 2 * s.u.bytes());
+}
+
+void backward(benchmark::State& state) {
+  const OpBench bench(state);
+  const Scales s(bench);
+  const Buffer dd = bench.output(DType::f32, s.d.shape()), du = bench.output(DType::f32, s.u.shape());
+  bench.run(
+      [&](CommandEncoder& encoder) {
+        block_scales_backward(encoder, s.y, s.d, s.u, {dd, Accumulate::no}, {du, Accumulate::no}, kRule);
+      },
+      2 * s.d.bytes() + 3 * s.u.bytes());
+}
+
+OP_BENCH(forward, f32_q4_k_262144x4096);
+OP_BENCH(backward, f32_q4_k_262144x4096);
+
+}  // namespace
+}  // namespace mixtape
