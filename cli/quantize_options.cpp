@@ -76,9 +76,7 @@ static void print_skipped(const QuantizationPlan& plan, bool all) {
   }
 }
 
-static std::string str_of(const StoredAs& stored) {
-  return stored ? fmt::format("{} bits, group {}", stored->bits, stored->group_size) : "float";
-}
+static std::string str_of(const StoredAs& stored) { return stored ? stored->name() : "float"; }
 
 // A line for each of several formats.
 static void print_formats(const QuantizationPlan& plan) {

@@ -55,6 +55,7 @@ TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student
             {in.data.train, in.data.validation, order}, options,
             {.run = in.hooks, .checkpoint = o.checkpoint, .communicator = o.communicator});
   pack_latent_codes(student, in.teacher.tape().device());
+  renew_scales(student);
   return report;
 }
 

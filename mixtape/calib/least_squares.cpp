@@ -14,17 +14,23 @@ Buffer as_f32(CommandEncoder& encoder, const Buffer& b) {
   return wide;
 }
 
-QuantizedWeight fit(const FitInput& in, bool weighted) {
+QuantizedWeight fit_groups(const FitInput& in, const Buffer& importance) {
   const Device& device = in.w.device();
   QuantizedWeight q = alloc_quantized(device, in.w.shape(), *in.module.stored, in.storage);
+  CommandEncoder encoder(device);
+  fit_affine_forward(encoder, in.w, importance, q);
+  q.scales = as_f32(encoder, q.scales);
+  q.biases = as_f32(encoder, q.biases);
+  encoder.commit_and_wait();
+  return q;
+}
+
+QuantizedWeight fit(const FitInput& in, bool weighted) {
   const Buffer importance = weighted && in.inputs ? in.inputs->mean_squares : Buffer();
+  const WeightFormat& format = *in.module.stored;
   try {
-    CommandEncoder encoder(device);
-    fit_affine_forward(encoder, in.w, importance, q);
-    q.scales = as_f32(encoder, q.scales);
-    q.biases = as_f32(encoder, q.biases);
-    encoder.commit_and_wait();
-    return q;
+    return format.is_blocks() ? quantize_blocks(in.w, importance, format.block, BlockFit::search)
+                              : fit_groups(in, importance);
   } catch (const Error& error) {
     fail(error.code(), "'", in.module.source, "': ", error.what());
   }

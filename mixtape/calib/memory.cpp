@@ -4,6 +4,7 @@
 
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/io/tensor_list.h"
+#include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
 namespace {
@@ -35,7 +36,10 @@ double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& p
     weights += count * element;
     const PlannedModule* module = plan.find(module_path(t.name));
     if (module == nullptr || !module->stored) continue;
-    const double scales = 2.0 * count / module->stored->group_size;
+    double scales = 0.0;
+    const std::vector<WeightPart> parts =
+        codec_of(*module->stored).parts(t.shape, *module->stored, DType::f32);
+    for (std::size_t i = 1; i < parts.size(); ++i) scales += static_cast<double>(parts[i].shape.numel());
     student +=
         count * module->stored->bits / 8.0 + scales * 4.0 * 5.0;  // value, gradient, two moments, best state
   }

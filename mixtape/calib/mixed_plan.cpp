@@ -12,13 +12,13 @@ namespace {
 std::int64_t other_bytes(const ModelSource& source, const QuantizationPlan& plan, DType storage) {
   std::int64_t bytes = storage_size(source, plan, storage).bytes;
   for (const PlannedModule& m : plan.modules) {
-    if (m.by_default) bytes -= stored_bytes(affine_codec(), m.shape, *m.stored, storage);
+    if (m.by_default) bytes -= codec_of(*m.stored).stored_bytes(m.shape, *m.stored, storage);
   }
   return bytes;
 }
 
 // The format that most weights of the plan have.
-AffineParams commonest(const QuantizationPlan& plan, const std::map<std::string, StoredAs>& modules) {
+WeightFormat commonest(const QuantizationPlan& plan, const std::map<std::string, StoredAs>& modules) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> weights;
   for (const PlannedModule& m : plan.modules) {
     const auto found = modules.find(m.path);
@@ -41,7 +41,7 @@ std::vector<Choice> choices_of(const PlannedModule& module, const std::vector<Fo
                                DType storage) {
   std::vector<Choice> choices;
   for (const FormatLoss& f : formats)
-    choices.push_back({stored_bytes(affine_codec(), module.shape, f.format, storage), f.kl});
+    choices.push_back({affine_codec().stored_bytes(module.shape, f.format, storage), f.kl});
   return choices;
 }
 

@@ -1,7 +1,6 @@
 #include "mixtape/calib/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "mixtape/quant/weight_codec.h"
@@ -9,22 +8,13 @@
 namespace mixtape {
 namespace {
 
-double mean_magnitude(const Buffer& b) {
-  const std::vector<float> values = b.to_vector<float>();
-  double sum = 0.0;
-  for (const float v : values) sum += std::abs(static_cast<double>(v));
-  return values.empty() ? 0.0 : sum / static_cast<double>(values.size());
-}
-
-// The part of a weight whose magnitude the part called `suffix` is measured in.
-Buffer unit_part(const QuantizedWeight& weight, const std::string& suffix) {
+// Of the part of a weight that is called `suffix`.
+double unit_of(const QuantizedWeight& weight, const std::string& suffix) {
   const std::vector<WeightPart> parts =
-      affine_codec().parts(affine_codec().shape(weight), weight.format, DType::f32);
-  const auto at = [&](const std::string& wanted) {
-    return std::find_if(parts.begin(), parts.end(), [&](const WeightPart& p) { return p.suffix == wanted; });
-  };
-  return affine_codec().buffers(
-      weight)[static_cast<std::size_t>(at(at(suffix)->unit_suffix) - parts.begin())];
+      codec_of(weight).parts(weight_shape(weight), format_of(weight), DType::f32);
+  const auto part =
+      std::find_if(parts.begin(), parts.end(), [&](const WeightPart& p) { return p.suffix == suffix; });
+  return codec_of(weight).unit(weight, static_cast<std::size_t>(part - parts.begin()));
 }
 
 std::vector<Var> vars_of(const std::vector<NamedVar>& leaves) {
@@ -44,9 +34,9 @@ std::vector<float> relative_units(const std::vector<NamedVar>& leaves, const Par
     }
     const std::size_t dot = leaf.name.rfind('.');
     const auto module = parameters.quantized.find(leaf.name.substr(0, dot));
-    const Buffer b = module == parameters.quantized.end() ? leaf.var.value()
-                                                          : unit_part(module->second, leaf.name.substr(dot));
-    units.push_back(static_cast<float>(std::max(mean_magnitude(b), 1e-8)));
+    const double unit = module == parameters.quantized.end() ? mean_magnitude(leaf.var.value())
+                                                             : unit_of(module->second, leaf.name.substr(dot));
+    units.push_back(static_cast<float>(std::max(unit, 1e-8)));
   }
   return units;
 }

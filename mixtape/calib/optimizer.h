@@ -43,8 +43,8 @@ class Optimizer {
   std::vector<Buffer> best_;
 };
 
-// The unit of each leaf's step: the mean magnitude of its values, for scales and biases that of the scales, for latent
-// codes a code.
+// The unit of each leaf's step: the mean magnitude of its values, for a quantized weight's parts what its codec says
+// (quant/weight_codec.h), for latent codes a code.
 std::vector<float> relative_units(const std::vector<NamedVar>& leaves, const Parameters& parameters);
 
 }  // namespace mixtape

@@ -23,14 +23,19 @@ Buffer copy_of(const Buffer& b) {
 Student copy_of(const Student& student) {
   Student copy = student;
   for (auto& [path, q] : copy.parameters.quantized) {
-    std::vector<Buffer> buffers = affine_codec().buffers(q);
+    std::vector<Buffer> buffers = codec_of(q).buffers(q);
     for (std::size_t i = 1; i < buffers.size(); ++i) buffers[i] = copy_of(buffers[i]);
-    q = affine_codec().weight(buffers, q.format);
+    q = codec_of(q).weight(buffers, format_of(q));
   }
   if (student.floats_train) {
     for (auto& [name, value] : copy.parameters.dense) value = copy_of(value);
   }
   return copy;
+}
+
+void renew_scales(Student& student) {
+  for (auto& [path, q] : student.parameters.quantized)
+    q = codec_of(q).weight(codec_of(q).buffers(q), format_of(q));
 }
 
 void own_floats(Student& student, const Teacher& teacher, const QuantizationPlan& plan) {
@@ -43,14 +48,7 @@ void own_floats(Student& student, const Teacher& teacher, const QuantizationPlan
 
 Parameters with_stored_values(const Student& student, DType dtype) {
   Parameters stored = student.parameters;
-  for (auto& [path, q] : stored.quantized) {
-    std::vector<Buffer> buffers = affine_codec().buffers(q);
-    const std::vector<WeightPart> parts = affine_codec().parts(affine_codec().shape(q), q.format, dtype);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      if (is_value(parts[i].dtype)) buffers[i] = stored_as(dtype, path + parts[i].suffix, buffers[i]);
-    }
-    q = affine_codec().weight(buffers, q.format);
-  }
+  for (auto& [path, q] : stored.quantized) q = codec_of(q).stored(path, q, dtype);
   if (student.floats_train) {
     for (auto& [name, value] : stored.dense) value = stored_as(dtype, name, value);
   }

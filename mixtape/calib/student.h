@@ -22,6 +22,9 @@ Buffer copy_of(const Buffer& b);
 // The same values in scales, biases and trained float tensors of its own; codes are shared.
 Student copy_of(const Student& student);
 
+// After training: scales and biases per group, where the format stores something else that they follow from.
+void renew_scales(Student& student);
+
 // Gives the student f32 copies of its float tensors, from the teacher's source, to be trained.
 void own_floats(Student& student, const Teacher& teacher, const QuantizationPlan& plan);
 

@@ -9,7 +9,7 @@ std::size_t Parameters::bytes() const {
   std::size_t total = 0;
   for (const auto& [name, buffer] : dense) total += buffer.bytes();
   for (const auto& [path, q] : quantized) {
-    for (const Buffer& part : affine_codec().buffers(q)) total += part.bytes();
+    for (const Buffer& part : codec_of(q).buffers(q)) total += part.bytes();
   }
   return total;
 }

@@ -57,16 +57,17 @@ Matrix TapeWeights::load(const std::string& path) {
 }
 
 QuantizedVar TapeWeights::quantized(const std::string& path, const QuantizedWeight& weight) {
-  const std::vector<Buffer> buffers = affine_codec().buffers(weight);
+  const WeightCodec& codec = codec_of(weight);
+  const std::vector<Buffer> buffers = codec.buffers(weight);
   const std::vector<WeightPart> parts =
-      affine_codec().parts(affine_codec().shape(weight), weight.format, weight.scales.dtype());
+      codec.parts(weight_shape(weight), format_of(weight), weight.scales.dtype());
   std::vector<Var> behind_codes;
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const bool trains =
         mode_ == Trainable::everything || (mode_ == Trainable::quantization && parts[i].trains);
     behind_codes.push_back(leaf(path + parts[i].suffix, buffers[i], trains));
   }
-  return affine_codec().on_tape(weight, behind_codes);
+  return codec.on_tape(weight, behind_codes);
 }
 
 Var TapeWeights::vector(const std::string& name) {

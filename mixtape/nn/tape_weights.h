@@ -14,7 +14,7 @@ namespace mixtape {
 // Which parameters get gradients.
 enum class Trainable {
   nothing,
-  quantization,  // scales and biases of matrices below 8 bits
+  quantization,  // what scales and biases of matrices below 8 bits follow from
   everything,    // every dense tensor, and every scale and bias
 };
 

@@ -6,7 +6,7 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/core/glob.h"
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/quant/weight_format.h"
 
 namespace mixtape {
 namespace {
@@ -46,7 +46,7 @@ ModuleRule ModuleRule::parse(const std::string& text, const std::string& where) 
   const auto bits = number(std::string_view(value).substr(0, colon));
   const auto group = colon == value.npos ? 64 : number(std::string_view(value).substr(colon + 1));
   require(bits && group, where, " is '", text, "'", kForm);
-  AffineParams{*bits, *group}.check(where + " '" + text + "'");
+  WeightFormat(*bits, *group).check(where + " '" + text + "'");
   rule.bits = *bits;
   if (colon != value.npos) rule.group_size = *group;
   return rule;

@@ -1,5 +1,7 @@
 #include "mixtape/quant/quantization_config.h"
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -20,9 +22,12 @@ std::int32_t read_int(const json& object, const char* key, const std::string& wh
   return value < 0 || value > 1024 ? -1 : static_cast<std::int32_t>(value);
 }
 
-void check_mode(const json& object, const std::string& where) {
+// GGUF's blocks, or none: affine.
+BlockType read_mode(const json& object, const std::string& where) {
   const auto mode = object.find("mode");
-  if (mode == object.end() || *mode == "affine") return;
+  if (mode == object.end() || *mode == "affine") return BlockType::none;
+  const BlockType type = mode->is_string() ? block_type_of(mode->get<std::string>()) : BlockType::none;
+  if (type != BlockType::none) return type;
   fail(ErrorCode::not_supported, where, ": mode is ", mode->dump(), ", expected \"affine\"");
 }
 
@@ -32,8 +37,9 @@ bool states(const json& object, const char* key) {
 }
 
 // Absent numbers, and nulls (mlx-lm writes them for mixed recipes), are the defaults'.
-AffineParams read_params(const json& object, AffineParams params, const std::string& where) {
-  check_mode(object, where);
+WeightFormat read_params(const json& object, WeightFormat params, const std::string& where) {
+  if (const BlockType type = read_mode(object, where); type != BlockType::none) return type;
+  if (params.is_blocks()) params = AffineParams();
   if (states(object, "bits")) params.bits = read_int(object, "bits", where);
   if (states(object, "group_size")) params.group_size = read_int(object, "group_size", where);
   try {
@@ -44,13 +50,31 @@ AffineParams read_params(const json& object, AffineParams params, const std::str
   return params;
 }
 
-StoredAs read_module(const json& value, AffineParams defaults, const std::string& where) {
+StoredAs read_module(const json& value, const WeightFormat& defaults, const std::string& where) {
   if (value.is_boolean()) return value.get<bool>() ? StoredAs(defaults) : std::nullopt;
   if (value.is_object()) return read_params(value, defaults, where);
   fail(ErrorCode::format, where, ": is ", value.dump(), ", expected an object, true or false");
 }
 
-json to_object(AffineParams params) { return {{"group_size", params.group_size}, {"bits", params.bits}}; }
+json to_object(const WeightFormat& format) {
+  if (!format.is_blocks()) return {{"group_size", format.group_size}, {"bits", format.bits}};
+  std::string mode = format.name();
+  std::transform(mode.begin(), mode.end(), mode.begin(), [](unsigned char c) { return std::tolower(c); });
+  return {{"mode", mode}};
+}
+
+void refuse_blocks(const WeightFormat& format, const std::string& where) {
+  if (format.is_blocks())
+    fail(ErrorCode::not_supported, where, ": mode is ", format.name(), ", expected \"affine\"");
+}
+
+// Of a directory: its tensors are MLX's.
+void refuse_blocks(const QuantizationConfig& config, const std::string& where) {
+  refuse_blocks(config.defaults, where + ": quantization");
+  for (const auto& [path, stored] : config.modules) {
+    if (stored) refuse_blocks(*stored, where + ": quantization of '" + path + "'");
+  }
+}
 
 }  // namespace
 
@@ -59,7 +83,7 @@ QuantizationConfig QuantizationConfig::parse(const json& object, const std::stri
     fail(ErrorCode::format, where, ": quantization is ", object.dump(), ", expected an object");
   QuantizationConfig config;
   for (const char* key : {"bits", "group_size"}) {
-    if (!object.contains(key))
+    if (read_mode(object, where + ": quantization") == BlockType::none && !object.contains(key))
       fail(ErrorCode::format, where, ": '", key, "' is missing, expected a whole number");
   }
   config.defaults = read_params(object, {}, where + ": quantization");
@@ -82,14 +106,16 @@ std::optional<QuantizationConfig> QuantizationConfig::find(const json& config, c
       fail(ErrorCode::not_supported, where, ": quantization method ", (*found)["quant_method"].dump(),
            " is not supported, expected MLX affine");
     }
-    return parse(*found, where);
+    const QuantizationConfig read = parse(*found, where);
+    refuse_blocks(read, where);
+    return read;
   }
   return std::nullopt;
 }
 
 json QuantizationConfig::to_json() const {
   json object = to_object(defaults);
-  object["mode"] = "affine";
+  if (!defaults.is_blocks()) object["mode"] = "affine";
   for (const auto& [path, stored] : modules) object[path] = stored ? to_object(*stored) : json(false);
   return object;
 }

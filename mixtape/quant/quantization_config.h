@@ -1,6 +1,7 @@
 // The `quantization` object of an MLX config.json: how each module of a model is stored.
 //   {"group_size": 64, "bits": 4, "mode": "affine", "<module path>": {"group_size": 32, "bits": 8} or false}
-// A module path is a tensor's name without ".weight".
+// A module path is a tensor's name without ".weight". In a plan (plan_file.h) modes are also those of GGUF's blocks,
+//   {"mode": "q4_k"}
 #pragma once
 
 #include <map>
@@ -9,15 +10,15 @@
 #include <vector>
 
 #include "mixtape/io/json_fwd.h"
-#include "mixtape/ops/quantize/affine.h"
+#include "mixtape/quant/weight_format.h"
 
 namespace mixtape {
 
-// Codes of these parameters, or none: the module stays in float.
-using StoredAs = std::optional<AffineParams>;
+// Codes of this format, or none: the module stays in float.
+using StoredAs = std::optional<WeightFormat>;
 
 struct QuantizationConfig {
-  AffineParams defaults;
+  WeightFormat defaults;
   std::map<std::string, StoredAs> modules;  // what deviates from the defaults, by module path
 
   // Throws format for anything malformed, not_supported for a mode other than affine. Messages begin with

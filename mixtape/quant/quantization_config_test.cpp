@@ -50,6 +50,25 @@ TEST(QuantizationConfig, RefusesWhatIsMalformed) {
                        "mode is \"mxfp4\"");
 }
 
+TEST(QuantizationConfig, BlocksAreModesOfPlansAlone) {
+  QuantizationConfig config;
+  config.defaults = BlockType::q4_k;
+  config.modules = {{"a", WeightFormat(BlockType::q6_k)}, {"b", std::nullopt}, {"c", AffineParams{3, 32}}};
+  const json object = json::parse(
+      R"({"mode": "q4_k", "a": {"mode": "q6_k"}, "b": false, "c": {"group_size": 32, "bits": 3}})");
+  EXPECT_EQ(config.to_json(), object);
+  const QuantizationConfig back = QuantizationConfig::parse(object, "x");
+  EXPECT_EQ(back.defaults, config.defaults);
+  EXPECT_EQ(back.modules, config.modules);
+  for (const char* text : {R"({"quantization": {"mode": "q4_k"}})",
+                           R"({"quantization": {"bits": 4, "group_size": 32, "c": {"mode": "Q4_K"}}})"}) {
+    MIXTAPE_EXPECT_ERROR(QuantizationConfig::find(json::parse(text), "config.json"), ErrorCode::not_supported,
+                         "mode is Q4_K, expected \"affine\"");
+  }
+  MIXTAPE_EXPECT_ERROR(parse(R"({"bits": 4, "group_size": 16})"), ErrorCode::format,
+                       "group size is 16, expected 32, 64 or 128");
+}
+
 TEST(QuantizationConfig, IsFoundInAConfig) {
   const auto find = [](const char* text) {
     return QuantizationConfig::find(json::parse(text), "config.json");

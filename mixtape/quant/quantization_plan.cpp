@@ -11,7 +11,9 @@ namespace {
 
 const std::string kEmbedding = "model.embed_tokens";
 const std::string kHead = "lm_head";
+// Of routers, where they are quantized.
 constexpr AffineParams kRouterParams = {8, 64};
+constexpr BlockType kRouterBlocks = BlockType::q8_0;
 
 // Orders tensors as the model runs: numbers by value, the output matrix last.
 std::string sort_key(const std::string& name) {
@@ -59,7 +61,7 @@ class Settings {
   }
   static StoredAs stored_by(const ModuleRule& rule, std::int32_t group_size) {
     if (rule.bits == 0) return std::nullopt;
-    const AffineParams params = {rule.bits, rule.group_size == 0 ? group_size : rule.group_size};
+    const WeightFormat params = {rule.bits, rule.group_size == 0 ? group_size : rule.group_size};
     params.check("bits for '" + rule.pattern + "'");
     return params;
   }
@@ -80,13 +82,38 @@ class Settings {
   bool unties_ = false;
 };
 
-// The group size to use for rows of `cols` weights, or 0.
-std::int32_t fitting_group(std::int64_t cols, std::int32_t group_size, bool smaller) {
-  if (cols % group_size == 0) return group_size;
-  for (const std::int32_t group : {64, 32}) {
-    if (smaller && group < group_size && cols % group == 0) return group;
+// What llama.cpp takes for rows that are no whole blocks of a type.
+BlockType smaller_blocks(BlockType type) {
+  switch (type) {
+    case BlockType::q2_k:
+    case BlockType::q3_k:
+      return BlockType::q4_0;
+    case BlockType::q4_k:
+      return BlockType::q5_0;
+    case BlockType::q5_k:
+      return BlockType::q5_1;
+    case BlockType::q6_k:
+      return BlockType::q8_0;
+    default:
+      return type;
   }
-  return 0;
+}
+
+std::int64_t smallest_unit(const WeightFormat& wanted) {
+  return wanted.is_blocks() ? WeightFormat(smaller_blocks(wanted.block)).unit() : wanted.unit();
+}
+
+// The format to use for rows of `cols` weights, or none.
+StoredAs fitting_format(std::int64_t cols, const WeightFormat& wanted, bool smaller) {
+  if (cols % wanted.unit() == 0) return wanted;
+  if (wanted.is_blocks()) {
+    const WeightFormat other = smaller_blocks(wanted.block);
+    return cols % other.unit() == 0 ? StoredAs(other) : std::nullopt;
+  }
+  for (const std::int32_t group : {64, 32}) {
+    if (smaller && group < wanted.group_size && cols % group == 0) return WeightFormat(wanted.bits, group);
+  }
+  return std::nullopt;
 }
 
 // Decides how `module` is stored.
@@ -106,16 +133,18 @@ void decide(PlannedModule& module, const Settings& settings, const QuantizationO
     module.reason = "router";
     return;
   }
-  AffineParams params = asked ? **asked : is_router ? kRouterParams : options.params;
-  const std::int32_t group = fitting_group(module.shape.cols(), params.group_size, options.smaller_groups);
-  if (asked && group == 0) params.check_cols("quantization of '" + module.path + "'", module.shape.cols());
-  if (group == 0) {
-    module.reason = str("input size ", module.shape.cols(), " is not a multiple of ", params.group_size);
-    return;
-  }
-  params.group_size = group;
-  module.stored = params;
-  module.by_default = !asked && !is_router;
+  const bool in_blocks = options.params.is_blocks();
+  const WeightFormat wanted = asked                     ? **asked
+                              : is_router && !in_blocks ? WeightFormat(kRouterParams)
+                              : is_router               ? WeightFormat(kRouterBlocks)
+                                                        : options.params;
+  const std::int64_t cols = module.shape.cols();
+  module.stored = fitting_format(cols, wanted, options.smaller_groups);
+  module.by_default = module.stored && !asked && !is_router;
+  if (module.stored) return;
+  require(!asked, "quantization of '", module.path, "': rows have ", cols,
+          " weights, expected a multiple of ", wanted.unit());
+  module.reason = str("input size ", cols, " is not a multiple of ", smallest_unit(wanted));
 }
 
 std::string path_of(const std::string& name) {
@@ -212,7 +241,7 @@ StorageSize storage_size(const ModelSource& source, const QuantizationPlan& plan
   for (const PlannedModule& m : plan.modules) {
     size.weights += m.shape.numel();
     size.bytes +=
-        m.stored ? stored_bytes(affine_codec(), m.shape, *m.stored, dtype) : value * m.shape.numel();
+        m.stored ? codec_of(*m.stored).stored_bytes(m.shape, *m.stored, dtype) : value * m.shape.numel();
   }
   for (const std::string& name : plan.others) {
     size.weights += source.shape(name).numel();

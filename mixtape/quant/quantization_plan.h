@@ -14,14 +14,14 @@
 namespace mixtape {
 
 struct QuantizationOptions {
-  AffineParams params = {};
+  WeightFormat params = {};
   // By module path, before any other rule. A tied model's "lm_head" and "model.embed_tokens" are one matrix:
   // a setting for one counts for both, two different ones untie it.
   std::map<std::string, StoredAs> modules = {};
   // Before `modules`; of several that match a module the last one counts. A tied model's two names are one matrix
   // here, unless `modules` unties them.
   std::vector<ModuleRule> rules = {};
-  bool quantize_routers = false;  // to 8 bits in groups of 64, instead of keeping them in float
+  bool quantize_routers = false;  // to 8 bits in groups of 64, or to Q8_0, instead of keeping them in float
   bool smaller_groups = false;    // where the input size isn't a multiple of the group, try 64 and 32
 };
 
@@ -47,7 +47,7 @@ struct QuantizationPlan {
 };
 
 // Quantizes every matrix but routers, in groups along the last dimension; norms, convolutions and other
-// vectors stay in float. Throws invalid_argument for options that cannot hold: a module that isn't there or
+// vectors stay in float. Rows that are no whole blocks of 256 take the type of 32 that llama.cpp takes for them. Throws invalid_argument for options that cannot hold: a module that isn't there or
 // isn't a matrix, a rule that matches none, a group that the input size of a module with a setting of its own is no
 // multiple of; not_supported for a
 // source that is quantized already; format for a tensor of the model that the source lacks, or of another

@@ -48,12 +48,20 @@ std::vector<TensorSpec> specs_of(const ModelSource& source, const QuantizationPl
       specs.push_back({m.path + ".weight", file_dtype_of(dtype), m.shape});
       continue;
     }
-    for (const WeightPart& part : affine_codec().parts(m.shape, *m.stored, dtype))
+    for (const WeightPart& part : codec_of(*m.stored).parts(m.shape, *m.stored, dtype))
       specs.push_back({m.path + part.suffix, file_dtype_of(part.dtype), part.shape});
   }
   for (const std::string& name : plan.others)
     specs.push_back({name, file_dtype_of(dtype), source.shape(name)});
   return specs;
+}
+
+void refuse_blocks(const QuantizationPlan& plan) {
+  for (const PlannedModule& m : plan.modules) {
+    if (!m.stored || !m.stored->is_blocks()) continue;
+    fail(ErrorCode::invalid_argument, "'", m.path, "' is planned as ", m.stored->name(),
+         ", which only a GGUF file holds, expected affine codes");
+  }
 }
 
 json written_config(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
@@ -69,12 +77,10 @@ json written_config(const ModelSource& source, const QuantizationPlan& plan, DTy
 void write_module(SafetensorsDirectoryWriter& writer, const PlannedModule& m, const TensorProvider& tensors,
                   DType dtype) {
   const QuantizedWeight q = checked_weight(tensors.quantized(m), m);
-  const std::vector<WeightPart> parts = affine_codec().parts(m.shape, *m.stored, dtype);
-  const std::vector<Buffer> buffers = affine_codec().buffers(q);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::string name = m.path + parts[i].suffix;
-    writer.write(name, is_value(parts[i].dtype) ? stored_as(parts[i].dtype, name, buffers[i]) : buffers[i]);
-  }
+  const WeightCodec& codec = codec_of(q);
+  const std::vector<WeightPart> parts = codec.parts(m.shape, *m.stored, dtype);
+  const std::vector<Buffer> buffers = codec.buffers(codec.stored(m.path, q, dtype));
+  for (std::size_t i = 0; i < parts.size(); ++i) writer.write(m.path + parts[i].suffix, buffers[i]);
 }
 
 void write_tensors(const std::filesystem::path& directory, const ModelSource& source,
@@ -119,19 +125,29 @@ Buffer stored_as(DType dtype, const std::string& name, const Buffer& b) {
   return narrowed<float>(name, b);
 }
 
-QuantizedWeight quantize_matrix(const std::string& name, const Buffer& w, AffineParams params,
-                                Rounding rounding, DType scale_dtype) {
-  params.check(name);
-  params.check_cols(name, w.shape().cols());
-  const QuantizedWeight q = alloc_quantized(w.device(), w.shape(), params, scale_dtype);
+QuantizedWeight quantize_blocks(const Buffer& w, const Buffer& importance, BlockType type, BlockFit how) {
+  const QuantizedWeight q = alloc_blocks(w.device(), w.shape(), type);
   CommandEncoder encoder(w.device());
+  fit_blocks_forward(encoder, w, importance, q, how);
+  encoder.commit_and_wait();
+  return codec_of(q).weight(codec_of(q).buffers(q), type);
+}
+
+QuantizedWeight quantize_matrix(const std::string& name, const Buffer& w, const WeightFormat& format,
+                                Rounding rounding, DType scale_dtype) {
+  format.check(name);
   try {
+    if (format.is_blocks())
+      return quantize_blocks(stored_as(DType::f32, name, w), {}, format.block, BlockFit::plain);
+    format.check_cols(name, w.shape().cols());
+    const QuantizedWeight q = alloc_quantized(w.device(), w.shape(), format, scale_dtype);
+    CommandEncoder encoder(w.device());
     quantize_affine_forward(encoder, w, q, rounding);
     encoder.commit_and_wait();
+    return q;
   } catch (const Error& error) {
     fail(error.code(), name, ": ", error.what());
   }
-  return q;
 }
 
 DType model_dtype(const ModelSource& source) {
@@ -141,6 +157,7 @@ DType model_dtype(const ModelSource& source) {
 
 void write_quantized_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
                            const TensorProvider& tensors, DType dtype, const RunHooks& hooks) {
+  refuse_blocks(plan);
   const json config = written_config(source, plan, dtype);
   write_tensors(output.path(), source, plan, tensors, dtype, hooks);
   for (const auto& [name, contents] : source.extra_files()) write_file(output.path() / name, contents);

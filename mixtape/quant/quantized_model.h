@@ -9,6 +9,7 @@
 #include "mixtape/core/run_hooks.h"
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/model_source.h"
+#include "mixtape/ops/fit_blocks/fit_blocks.h"
 #include "mixtape/ops/quantize/quantized_weight.h"
 #include "mixtape/quant/quantization_config.h"
 #include "mixtape/quant/quantization_plan.h"
@@ -16,9 +17,12 @@
 
 namespace mixtape {
 
-// Plain rounding of `w` [..., N, K]. Errors begin with `name` and name row and column.
-QuantizedWeight quantize_matrix(const std::string& name, const Buffer& w, AffineParams params,
+// Plain rounding of `w` [..., N, K]. Errors begin with `name` and name row and column. Blocks have neither a rounding nor
+// a dtype to choose.
+QuantizedWeight quantize_matrix(const std::string& name, const Buffer& w, const WeightFormat& format,
                                 Rounding rounding, DType scale_dtype);
+// `w` f32 in blocks (ops/fit_blocks/fit_blocks.h), with scales and biases per group.
+QuantizedWeight quantize_blocks(const Buffer& w, const Buffer& importance, BlockType type, BlockFit how);
 
 // Where the tensors of a written directory come from, asked for one by one in the order of writing.
 struct TensorProvider {

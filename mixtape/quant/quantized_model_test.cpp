@@ -152,7 +152,7 @@ TEST(QuantizedModel, NothingIsLeftAfterAnError) {
                               },
                               nullptr},
                              DType::f32),
-                       ErrorCode::invalid_argument, "model.embed_tokens: got 5 bits in groups of 32");
+                       ErrorCode::invalid_argument, "model.embed_tokens: got 5 bits, group 32");
   const auto huge = [&](const PlannedModule& m) {
     QuantizedWeight q = round(m, *m.stored);
     CommandEncoder(device).fill(q.scales, 1e6f);

@@ -18,8 +18,7 @@ TEST(AffineCodec, PartsAreWhatAFileHolds) {
   EXPECT_EQ(parts[2].suffix, ".biases");
   EXPECT_EQ(parts[2].dtype, DType::bf16);
   EXPECT_EQ(parts[2].shape, (Shape{3, 4, 4}));
-  EXPECT_EQ(parts[2].unit_suffix, ".scales");
-  EXPECT_EQ(stored_bytes(affine_codec(), {3, 4, 128}, {3, 32}, DType::bf16), 12 * (12 * 4 + 2 * 4 * 2));
+  EXPECT_EQ(affine_codec().stored_bytes({3, 4, 128}, {3, 32}, DType::bf16), 12 * (12 * 4 + 2 * 4 * 2));
 }
 
 TEST(AffineCodec, EightBitsDoNotTrain) {
@@ -35,7 +34,9 @@ TEST(AffineCodec, BuffersAndBack) {
   const std::vector<Buffer> buffers = affine_codec().buffers(q);
   const QuantizedWeight again = affine_codec().weight(buffers, q.format);
   EXPECT_TRUE(overlap(again.codes, q.codes) && overlap(again.scales, q.scales));
-  EXPECT_EQ(affine_codec().shape(q), w.shape());
+  EXPECT_EQ(weight_shape(q), w.shape());
+  EXPECT_EQ(&codec_of(q), &affine_codec());
+  for (const std::size_t part : {1u, 2u}) EXPECT_EQ(affine_codec().unit(q, part), mean_magnitude(q.scales));
   const std::vector<WeightPart> parts = affine_codec().parts(w.shape(), q.format, DType::f32);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     EXPECT_EQ(buffers[i].shape(), parts[i].shape);
