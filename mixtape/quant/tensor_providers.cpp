@@ -7,8 +7,8 @@
 namespace mixtape {
 
 const QuantizedWeight& checked_weight(const QuantizedWeight& q, const PlannedModule& m) {
-  require(q.format == *m.stored, m.path, ": got ", q.format.bits, " bits in groups of ", q.format.group_size,
-          ", the plan says ", m.stored->bits, " in groups of ", m.stored->group_size);
+  require(format_of(q) == *m.stored, m.path, ": got ", format_of(q).name(), ", the plan says ",
+          m.stored->name());
   return q;
 }
 
