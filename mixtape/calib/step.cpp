@@ -71,6 +71,7 @@ void Step::run_recorded(const Batch& batch, const Buffer& shares, std::span<cons
 // `shares`, each position's part of the batch's loss, asks for gradients; null: losses alone.
 void Step::encode(const Buffer& ids, const Buffer& shares) {
   signal_.start();
+  model_.weights().renew();
   const Var hidden = model_.hidden(ids, forward_);  // [B, S, D]
   const std::int64_t positions = ids.numel();
   const Shape flat{positions, hidden.shape().cols()};
@@ -82,7 +83,9 @@ void Step::encode(const Buffer& ids, const Buffer& shares) {
                           ? head(h, shares.slice(begin, end), begin, end, gradient.slice(begin, end))
                           : signal_.losses(tape_.encoder(), logits(tape_.constant(h)).value(), begin, end));
   });
-  if (shares) tape_.backward(hidden, gradient.reshape(hidden.shape()));
+  if (!shares) return;
+  tape_.backward(hidden, gradient.reshape(hidden.shape()));
+  model_.weights().pass_gradients();
 }
 
 // Losses per position of one block; its gradient goes to the hidden states [end-begin, D] at once.

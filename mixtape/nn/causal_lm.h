@@ -32,6 +32,7 @@ class CausalLm {
   bool is_streamed() const { return weights_.is_streamed(); }
 
   const ModelConfig& config() const { return config_; }
+  TapeWeights& weights() const { return weights_; }
   // ids u32 [B, S] -> final normed activations [B, S, hidden].
   Var hidden(const Buffer& ids, const ForwardOptions& options = {}) const;
   // The same in parts, for callers that hold all rows between two layers; x [B, S, hidden]. A layer's weights are

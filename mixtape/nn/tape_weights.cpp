@@ -67,7 +67,35 @@ QuantizedVar TapeWeights::quantized(const std::string& path, const QuantizedWeig
         mode_ == Trainable::everything || (mode_ == Trainable::quantization && parts[i].trains);
     behind_codes.push_back(leaf(path + parts[i].suffix, buffers[i], trains));
   }
-  return codec.on_tape(weight, behind_codes);
+  const QuantizedVar made = codec.on_tape(weight, behind_codes);
+  const bool is_derived = made.scales.requires_grad() && !overlap(made.scales.value(), buffers[1]);
+  if (!is_derived) return made;
+  derived_.push_back(
+      {weight,
+       behind_codes,
+       {made.codes, tape_.parameter(made.scales.value()), tape_.parameter(made.biases.value()), made.format},
+       {}});
+  return derived_.back().leaves;
+}
+
+void TapeWeights::renew() {
+  for (Derived& d : derived_) {
+    d.made = codec_of(d.weight).on_tape(d.weight, d.parts);
+    tape_.encoder().copy(d.made.scales.value(), d.leaves.scales.value());
+    tape_.encoder().copy(d.made.biases.value(), d.leaves.biases.value());
+  }
+}
+
+void TapeWeights::pass_gradients() {
+  const auto pass = [&](const Var& leaf, const Var& made) {
+    if (const Buffer gradient = leaf.grad()) tape_.backward(made, gradient);
+    leaf.clear_grad();
+  };
+  for (Derived& d : derived_) {
+    pass(d.leaves.scales, d.made.scales);
+    pass(d.leaves.biases, d.made.biases);
+    d.made = {};
+  }
 }
 
 Var TapeWeights::vector(const std::string& name) {

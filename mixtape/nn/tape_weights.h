@@ -62,6 +62,12 @@ class TapeWeights {
   Var vector(const std::string& name);
   bool has_vector(const std::string& name) const;
 
+  // Around the passes of a step, where scales and biases per group follow from other parts that train (GGUF's
+  // blocks): before the first, the values of what was handed out follow from the parts as they are now; after the last,
+  // the gradients that gathered there go on to the parts.
+  void renew();
+  void pass_gradients();
+
   // Everything handed out so far that gets a gradient, in the order of asking.
   const std::vector<NamedVar>& trainable() const { return trainable_; }
 
@@ -69,6 +75,15 @@ class TapeWeights {
   Matrix load(const std::string& path);
   QuantizedVar quantized(const std::string& path, const QuantizedWeight& weight);
   Var leaf(const std::string& name, const Buffer& value, bool trains);
+  // Scales and biases per group, and the parts that they follow from. A step walks back to them many times, by every
+  // block of the output layer's positions and by a tied embedding, but may walk a record only once: so products take
+  // leaves, whose values are copied from what `made` gives.
+  struct Derived {
+    QuantizedWeight weight;
+    std::vector<Var> parts;  // behind the codes
+    QuantizedVar leaves, made;
+  };
+
   Tape& tape_;
   const Parameters* parameters_ = nullptr;
   const ModelSource* source_ = nullptr;
@@ -77,6 +92,7 @@ class TapeWeights {
   InputObserver observer_;
   std::map<std::string, QuantizedWeight> replaced_;
   std::map<std::string, Matrix> matrices_;
+  std::vector<Derived> derived_;
   std::vector<NamedVar> trainable_;
 };
 
