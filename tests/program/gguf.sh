@@ -109,12 +109,6 @@ if mount -t tmpfs -o size=1m tmpfs "$work/disk" 2>/dev/null; then
 fi
 rmdir "$work/disk"
 
-# What llama.cpp says of the same files, where it is there.
-perplexity_program=${LLAMA_PERPLEXITY:-$(command -v llama-perplexity || true)}
-if [ -n "$perplexity_program" ]; then
-  "$perplexity_program" -m "$work/a.gguf" -f "$work/story" -c 128 --chunks 4 >"$work/log" 2>&1 || complain "llama.cpp: $(tail -n 3 "$work/log")"
-  rm "$work/log"
-fi
 rm "$work/a.gguf" "$work/i.gguf"
 
 only story

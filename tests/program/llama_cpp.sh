@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# llama.cpp on the files that the program writes, and the program on llama.cpp's. Skipped unless MIXTAPE_LLAMA_CPP names
+# the folder of its programs.
+# usage: tests/program/llama_cpp.sh SOURCE_DIR MIXTAPE
+[ -n "${MIXTAPE_LLAMA_CPP:-}" ] || exit 77
+source "$(dirname "$0")/lib.sh"
+story 60 >"$work/story"
+windows="--text $work/story --length 64 --max-tokens 512 --dtype f32"
+exact="-fa off -ctk f32 -ctv f32 -t 1"
+
+# llama PROGRAM WANTED ARGUMENTS...: both streams in $said, until WANTED, a Perl expression, is in it: what the program
+# says last may be lost where it ends.
+llama() {
+  local program=$1 wanted=$2 i
+  shift 2
+  for i in $(seq 20); do
+    said=$(env -u OMP_NUM_THREADS -u OMP_WAIT_POLICY "$MIXTAPE_LLAMA_CPP/$program" "$@" 2>&1 </dev/null)
+    grep -qzP -- "$wanted" <<<"$said" && return
+  done
+  complain "$program $*: did not say '$wanted': $(tail -n 3 <<<"$said")"
+}
+
+# mean_kl FILE BASE: llama.cpp's mean over the windows that it told of, to five digits behind the point.
+mean_kl() {
+  llama llama-perplexity "\n +3 " -m "$1" --kl-divergence --kl-divergence-base "$2" -c 64 $exact
+  kl=$(sed -n 's/^ *[0-9]\+ \+[-0-9.]\+ ± \+[-0-9.]\+ \+[-0-9.]\+ ± \+[-0-9.na]\+ \+\([-0-9.]\+\) ± .*/\1/p' <<<"$said" | tail -n 1)
+}
+
+# Of every architecture: no warning, the same logits, the same 64 tokens.
+# shellcheck disable=SC2086
+same_model() {
+  local source=$1 file=$work/model.gguf text mine
+  expect 0 "F32" convert "$source" -o "$file" --floats f32
+  llama llama-completion "generate: n_ctx" -m "$file" -p Once -n 1 -no-cnv -v -t 1
+  mine=$(grep -E '^[0-9.]+ [WE] ' <<<"$said" | grep -vE 'training context|trained on only|full capacity')
+  [ -z "$mine" ] || complain "$source: llama.cpp warns: $mine"
+
+  expect 0 "wrote" eval "$source" $windows --save-base "$work/base"
+  mean_kl "$file" "$work/base"
+  awk -v kl="$kl" 'BEGIN { exit !(kl != "" && kl * kl < 1e-9) }' || complain "$source: llama.cpp's KL to the model is $kl, expected 0"
+
+  text=$("$mixtape" generate "$file" --prompt "Once upon a time" -n 64 --temp 0 --dtype f32 2>/dev/null)
+  llama llama-completion "generate: n_ctx" -m "$file" -p "Once upon a time" -n 640 -c 1024 --ignore-eos --temp 0 -no-cnv $exact
+  [[ $said == *"$text"* ]] || complain "$source: mixtape generates '$text', llama.cpp: $said"
+  rm "$file" "$work/base"
+}
+for pair in llama:gpt-2 llama_tied_bias_rope3:llama-bpe mistral:smollm qwen2:qwen2 qwen3:qwen2; do
+  parity=${pair%:*}
+  python3 tests/program/give_tokenizer.py "tests/data/parity/$parity" "$work/$parity" "${pair#*:}"
+  same_model "$work/$parity"
+  rm -r "${work:?}/$parity"
+done
+same_model "$model"
+same_model models/tiny-moe
+
+# Of every type: llama.cpp decodes it as mixtape does.
+# shellcheck disable=SC2086
+for bits in 4 5 8; do
+  expect 0 "" quantize models/tiny-moe -o "$work/codes.gguf" --group-size 32 --bits $bits
+  llama llama-quantize "total time" --allow-requantize "$work/codes.gguf" "$work/decoded.gguf" F32 2
+  for file in codes decoded; do
+    expect 0 "" eval "$work/$file.gguf" $windows
+    grep -E '^(mean nll|perplexity)' <<<"$output" >"$work/$file"
+  done
+  cmp "$work/codes" "$work/decoded" || complain "$bits bits: llama.cpp decodes another model: $(cat "$work/codes" "$work/decoded")"
+  rm "$work/codes" "$work/decoded" "$work/codes.gguf" "$work/decoded.gguf"
+done
+
+# Importance, both ways.
+expect 0 "" convert models/tiny-moe -o "$work/f.gguf" --floats f32
+expect 0 "i.gguf" calibrate models/tiny-moe --text "$work/story" --length 64 --validation-rows 2 --report-rows 2 --group-size 32 --recipe fast \
+  -o "$work/c.gguf" --save-imatrix "$work/i.gguf"
+llama llama-quantize "have 29 importance matrix entries(?s:.*)total time" --imatrix "$work/i.gguf" "$work/f.gguf" "$work/q.gguf" Q4_1 2
+[[ $said != *"did not find weights"* ]] || complain "llama-quantize lacks importance: $said"
+for form in gguf dat; do
+  llama llama-imatrix "" -m "$work/f.gguf" -f "$work/story" -c 64 -t 1 -o "$work/theirs.$form" --output-format $form
+  expect 0 "Q4_1" quantize models/tiny-moe -o "$work/d.gguf" --group-size 32 --imatrix "$work/theirs.$form"
+  rm "$work/d.gguf"
+done
+
+# What llama-perplexity keeps of a model that begins texts with BOS.
+llama llama-perplexity "" -m "$work/f.gguf" -f "$work/story" -c 64 --chunks 8 --kl-divergence-base "$work/base" $exact
+expect 0 "KL mean          " eval models/tiny-moe --base "$work/base" --dtype f32
+awk -v kl="$(sed -n 's/^KL mean *//p' <<<"$output" | cut -d' ' -f1)" 'BEGIN { exit !(kl != "" && kl * kl < 1e-10) }' ||
+  complain "llama-perplexity's file of the same model: $output"
+
+only story f.gguf c.gguf i.gguf q.gguf theirs.gguf theirs.dat base
+finish
