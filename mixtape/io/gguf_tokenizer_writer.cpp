@@ -8,6 +8,7 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/gguf_pre_tokenizer.h"
+#include "mixtape/io/gguf_scores.h"
 #include "mixtape/io/gguf_token_type.h"
 #include "mixtape/io/tokenizer.h"
 
@@ -119,8 +120,9 @@ class TokenizerWriter {
     for (std::size_t id = 0; id < texts_.size(); ++id) {
       if (types_[id] == GgufTokenType::unused) texts_[id] = str("[PAD", id, "]");
     }
+    std::unordered_map<std::string, std::uint32_t> ids;
     for (std::size_t id = 0; id < texts_.size(); ++id) {
-      const auto [entry, is_new] = ids_.emplace(texts_[id], static_cast<std::uint32_t>(id));
+      const auto [entry, is_new] = ids.emplace(texts_[id], static_cast<std::uint32_t>(id));
       if (!is_new) {
         fail(ErrorCode::format, where_, ": tokens ", entry->second, " and ", id, " are both ",
              json(texts_[id]).dump());
@@ -128,8 +130,8 @@ class TokenizerWriter {
     }
   }
 
-  std::vector<std::pair<std::string, std::string>> merges() const {
-    std::vector<std::pair<std::string, std::string>> pairs;
+  std::vector<GgufMerge> merges() const {
+    std::vector<GgufMerge> pairs;
     for (const json& merge : member(member(json_, "model"), "merges")) {
       if (merge.is_array()) {
         pairs.emplace_back(merge.at(0).get<std::string>(), merge.at(1).get<std::string>());
@@ -194,7 +196,7 @@ class TokenizerWriter {
   void write_sentence_piece() {
     check_spaces();
     write_vocabulary("llama", "default");
-    out_.add("tokenizer.ggml.scores", gguf_array(scores()));
+    out_.add("tokenizer.ggml.scores", gguf_array(gguf_scores(texts_, types_, merges(), where_)));
     out_.add("tokenizer.ggml.add_space_prefix", adds_space_);
   }
 
@@ -213,54 +215,6 @@ class TokenizerWriter {
         unsupported("pre-tokenizer", step);
       adds_space_ |= member(step, "prepend_scheme") != "never";
     }
-  }
-
-  // Of a token that merges make: the better, the earlier they stand. Joins of one score go from left to right in
-  // SentencePiece, which is the order of ranks for runs of one character alone.
-  std::vector<float> scores() const {
-    std::unordered_map<std::string, std::size_t> place;  // of a token in `order`
-    std::vector<std::string> order;
-    std::vector<float> score;  // of each in `order`
-    for (const auto& [left, right] : merges()) {
-      const std::string token = left + right;
-      const auto [found, is_new] = place.emplace(token, order.size());
-      if (is_new) {
-        order.push_back(token);
-        score.push_back(-static_cast<float>(order.size()));
-        continue;
-      }
-      for (std::size_t i = found->second + 1; i < order.size(); ++i) {
-        const bool alike = is_run(token) && is_run(order[i]) &&
-                           first_code_point(token).value == first_code_point(order[i]).value;
-        if (!alike) {
-          fail(ErrorCode::not_supported, where_, ": tokenizer.json: merges of ", json(token).dump(),
-               " stand before and behind those of ", json(order[i]).dump(),
-               ", which scores of a GGUF file can't express");
-        }
-        score[i] = score[found->second];
-      }
-    }
-    std::vector<float> all(texts_.size(), 0.0f);
-    for (std::size_t id = 0; id < texts_.size(); ++id) all[id] = score_of(id, place, score);
-    return all;
-  }
-
-  // A token that no merge makes ranks behind all; made of two others, a GGUF file's reader would make it all the same.
-  float score_of(std::size_t id, const std::unordered_map<std::string, std::size_t>& place,
-                 const std::vector<float>& score) const {
-    if (types_[id] != GgufTokenType::normal) return 0.0f;
-    const auto found = place.find(texts_[id]);
-    if (found != place.end()) return score[found->second];
-    const std::string_view text = texts_[id];
-    for (std::size_t cut = 1; cut < text.size(); ++cut) {
-      const auto left = ids_.find(std::string(text.substr(0, cut))),
-                 right = ids_.find(std::string(text.substr(cut)));
-      if (left == ids_.end() || right == ids_.end()) continue;
-      fail(ErrorCode::not_supported, where_, ": tokenizer.json: no merge makes the token ", json(text).dump(),
-           ", but with scores as in GGUF files ", json(left->first).dump(), " and ",
-           json(right->first).dump(), " would");
-    }
-    return -static_cast<float>(score.size() + 1);
   }
 
   // All.
@@ -292,12 +246,24 @@ class TokenizerWriter {
       const auto end = static_cast<std::uint32_t>(id);
       if (std::find(ends.begin(), ends.end(), end) == ends.end()) ends.push_back(end);
     }
+    if (ends.empty()) ends.push_back(bos ? *bos : stand_in_end());
     add_id("bos", bos);
     constexpr const char* kEnds[] = {"eos", "eot", "eom"};  // of a text, a turn, a message
     for (std::size_t i = 0; i < std::min<std::size_t>(ends.size(), 3); ++i) add_id(kEnds[i], ends[i]);
     add_id("unknown", named("unk_token"));
     add_id("padding", named("pad_token"));
     write_surroundings(bos, ends);
+  }
+
+  // Of a model that names no end: llama.cpp would take a word of the vocabulary for it.
+  std::uint32_t stand_in_end() const {
+    for (const std::int32_t type : {GgufTokenType::control, GgufTokenType::unused}) {
+      const auto found = std::find(types_.begin(), types_.end(), type);
+      if (found != types_.end()) return static_cast<std::uint32_t>(found - types_.begin());
+    }
+    fail(ErrorCode::not_supported, where_,
+         ": neither config.json nor the tokenizer names a token that ends a text, which llama.cpp wants, "
+         "expected eos_token_id");
   }
 
   static std::optional<std::uint32_t> as_id(const std::optional<std::int64_t>& id) {
@@ -339,7 +305,6 @@ class TokenizerWriter {
   Tokenizer tokenizer_;
   std::vector<std::string> texts_;
   std::vector<std::int32_t> types_;
-  std::unordered_map<std::string, std::uint32_t> ids_;
   std::set<std::uint32_t> added_;
   bool adds_space_ = false;
 };

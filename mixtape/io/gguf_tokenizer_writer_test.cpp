@@ -103,6 +103,20 @@ TEST_F(GgufTokenizerWriter, TokensAreOfTheirKind) {
   EXPECT_EQ(found.numbers("tokenizer.ggml.scores").size(), 515u);
 }
 
+// llama.cpp takes token 11 or 2 where a file names no end.
+TEST_F(GgufTokenizerWriter, AnEndIsAlwaysNamed) {
+  json t = stories();
+  t["post_processor"] = nullptr;
+  const auto end = [&](const json& config, std::int64_t rows) {
+    return file(t, config, rows).integer("tokenizer.ggml.eos_token_id");
+  };
+  EXPECT_EQ(end({{"bos_token", "</s>"}}, 512), 2);
+  EXPECT_EQ(end(json::object(), 512), 1);  // the first special token
+  for (json& token : t["added_tokens"]) token["special"] = false;
+  EXPECT_EQ(end(json::object(), 515), 512);  // a row without a token
+  refused(t, json::object(), ErrorCode::not_supported, "expected eos_token_id");
+}
+
 // The forms in which published tokenizers state what the names mean.
 TEST_F(GgufTokenizerWriter, NamesThePreTokenizer) {
   const GgufFile gpt2("tests/data/vocab/gpt-2.gguf");
