@@ -13,6 +13,26 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
+void refuse_utf16(std::string_view text, const std::string& where) {
+  for (const std::string_view mark : {"\xFF\xFE", "\xFE\xFF"}) {
+    if (text.starts_with(mark))
+      fail(ErrorCode::format, where,
+           ": found UTF-16 text, expected UTF-8; `iconv -f UTF-16 -t UTF-8` converts it");
+  }
+  const std::size_t nul = text.find('\0');
+  if (nul != text.npos)
+    fail(ErrorCode::format, where, ": byte ", nul, " is NUL, expected UTF-8 text; is it UTF-16 or binary?");
+}
+
+std::string with_plain_line_ends(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text.substr(i, 2) != "\r\n") out += text[i];
+  }
+  return out;
+}
+
 void check_message(const ordered_json& message, std::size_t index, const std::string& where) {
   const auto wrong = [&](const char* what) {
     fail(ErrorCode::format, where, ": message ", index, ' ', what);
@@ -67,10 +87,12 @@ Document document_of(const ordered_json& line, const std::string& where) {
 }  // namespace
 
 std::string read_utf8_file(const std::filesystem::path& path) {
-  std::string text = read_text(path);
+  const std::string bytes = read_text(path);
+  std::string_view text = bytes;
+  refuse_utf16(text, path.string());
   require_utf8(text, path.string());
-  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  return text;
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return with_plain_line_ends(text);
 }
 
 std::vector<Document> read_jsonl(const std::filesystem::path& path) {

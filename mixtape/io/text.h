@@ -17,8 +17,9 @@ struct Document {
   bool is_chat() const { return !messages.empty(); }
 };
 
-// The whole file without a byte order mark. Throws io, and format naming file and byte offset if it isn't
-// UTF-8.
+// The whole file, UTF-8, without a byte order mark and with the line ends "\r\n" as "\n", as Python reads text. Throws
+// io, and format naming the file: with the byte's offset if it isn't UTF-8 or has a NUL byte, by name if it begins as
+// UTF-16 does.
 std::string read_utf8_file(const std::filesystem::path& path);
 
 // One JSON object a line, blank lines ignored: {"messages": [...]} or {"prompt", "completion"} (a user's

@@ -40,6 +40,26 @@ TEST(Text, ByteOrderMarkIsDropped) {
   EXPECT_EQ(read_utf8_file(directory.write("empty.txt", "")), "");
 }
 
+TEST(Text, LineEndsOfWindowsAreLineEnds) {
+  const testing::TempDirectory directory;
+  EXPECT_EQ(read_utf8_file(directory.write("a.txt", "\r\na\r\n\r\nb\rc\r")), "\na\n\nb\rc\r");
+}
+
+TEST(Text, OtherEncodingsAreRefusedByName) {
+  using namespace std::string_literals;
+  const testing::TempDirectory directory;
+  const auto message = [&](const std::string& bytes) {
+    const auto path = directory.write("a.txt", bytes);
+    return message_of([&] { read_utf8_file(path); });
+  };
+  EXPECT_THAT(message("\xFF\xFE"
+                      "a\0b\0"s),
+              HasSubstr("a.txt: found UTF-16 text"));
+  EXPECT_THAT(message("\xFE\xFF\0a\0b"s), HasSubstr("a.txt: found UTF-16 text"));
+  EXPECT_THAT(message("a\0b\0"s), HasSubstr("a.txt: byte 1 is NUL"));
+  EXPECT_THAT(message("a\n\n\0"s), HasSubstr("a.txt: byte 3 is NUL"));
+}
+
 TEST(Text, ReadsThreeKindsOfLines) {
   const testing::TempDirectory directory;
   const auto path =
