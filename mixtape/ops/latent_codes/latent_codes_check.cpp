@@ -1,7 +1,7 @@
 #include "mixtape/ops/latent_codes/latent_codes_check.h"
 
 #include "mixtape/ops/latent_codes/latent_codes_oracle.h"
-#include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/ops/quantize/quantize_check.h"
 #include "mixtape/testing/check_registry.h"
 
 namespace mixtape {
@@ -27,10 +27,7 @@ OpCheck latent_codes_check(DType dtype, const Shape& w, AffineParams p) {
   check.backward = [=](const auto& v, const Doubles& dw) {
     return oracle::latent_codes_backward(v[0], v[1], dw, p);
   };
-  const double group = p.group_size;
-  check.forward_bound = {0.51, 1e-38};
-  // |dw| is 0.8 on average, codes half the largest: sum |dw*q| stays below group * max_code.
-  check.backward_bound = {0.51, (group / 4 + 4) * 0x1p-24 * group * p.max_code()};
+  set_decoding_bounds(check, p);
   check.prove_oracle = w.numel() <= 300;
   return check;
 }

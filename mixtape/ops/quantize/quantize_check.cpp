@@ -25,10 +25,7 @@ OpCheck dequantize_affine_check(DType dtype, DType scale_dtype, const Shape& w, 
     std::vector<Doubles> grads = oracle::dequantize_backward(v[0], dy, p, cols);
     return {{}, grads[0], grads[1]};
   };
-  const double group = p.group_size;
-  check.forward_bound = {0.51, 1e-38};
-  // |dy| is 0.8 on average, codes half the largest: sum |dy*code| stays below group * max_code.
-  check.backward_bound = {0.51, (group / 4 + 4) * 0x1p-24 * group * p.max_code()};
+  set_decoding_bounds(check, p);
   check.prove_oracle = w.numel() <= 300;
   return check;
 }
