@@ -8,6 +8,7 @@
 
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/model_source.h"
+#include "mixtape/io/tensor_list.h"
 
 namespace mixtape {
 namespace {
@@ -54,6 +55,28 @@ TEST(Initialize, SeedsDecideEveryValue) {
   };
   EXPECT_EQ(values(1), values(1));
   EXPECT_NE(values(1), values(2));
+}
+
+// Within a matrix too: an embedding of four million values is asked about four times.
+TEST(Initialize, StopsWithinATensor) {
+  nlohmann::json json = read_json("tests/data/parity/llama_tied_bias_rope3/config.json");
+  json["hidden_size"] = 256;
+  json["vocab_size"] = 1 << 14;
+  const ModelConfig config = ModelConfig::parse(json, "config");
+  int asked = 0;
+  std::int64_t tensors = 0;
+  const RunHooks hooks = {.progress = [&](const StageProgress& p) { tensors = p.done; },
+                          .should_stop = [&] { return ++asked == 4; }};
+  try {
+    initial_parameters(config, 1, Device::cpu(), hooks);
+    ADD_FAILURE() << "not stopped";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::interrupted);
+    EXPECT_STREQ(error.what(), "initializing: interrupted");
+  }
+  EXPECT_EQ(tensors, 0);
+  initial_parameters(config, 1, Device::cpu(), {.progress = hooks.progress, .should_stop = {}});
+  EXPECT_EQ(tensors, std::ssize(tensor_list(config)));
 }
 
 }  // namespace
