@@ -90,7 +90,19 @@ void add_weights(Hash& hash, const ModelSource& source) {
 
 }  // namespace
 
+void require_targets(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  const bool is_directory = std::filesystem::is_directory(directory, ignored);
+  const char* found = !is_directory                                   ? "no directory"
+                      : std::filesystem::is_empty(directory, ignored) ? "an empty directory"
+                                                                      : "a directory of other files";
+  require(is_directory && std::filesystem::exists(directory / kDescription, ignored), directory.string(),
+          ": found ", found, ", expected a teacher's targets (", kDescription,
+          ") or a name that doesn't exist yet");
+}
+
 void check_targets(const std::filesystem::path& directory, const std::string& fingerprint) {
+  require_targets(directory);
   const nlohmann::json description = read_json(directory / kDescription);
   const std::string found = description.value("fingerprint", "");
   if (found != fingerprint) {

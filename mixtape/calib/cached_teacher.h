@@ -35,7 +35,10 @@ void write_targets(AtomicDirectory& output, const std::string& fingerprint, cons
                    Tape& tape, std::span<const TokenRow> rows, const KlOptions& options,
                    const RunHooks& hooks = {});
 
-// Throws format, with both fingerprints, if the directory's targets are others.
+// Throws invalid_argument, saying what is there, unless `directory` is one that write_targets filled.
+void require_targets(const std::filesystem::path& directory);
+
+// The same; throws format, with both fingerprints, if the directory's targets are others.
 void check_targets(const std::filesystem::path& directory, const std::string& fingerprint);
 
 // Changes with the teacher's config, its tensors' names and shapes, values sampled from each of them, the

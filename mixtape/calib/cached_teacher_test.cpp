@@ -85,8 +85,19 @@ TEST_P(CachedTeacherTest, TheFingerprintIsOfTheContents) {
 TEST_P(CachedTeacherTest, OtherTargetsAreRefused) {
   write(fingerprint(kModel));
   EXPECT_NO_THROW(check_targets(temp_ / "targets", fingerprint(kModel)));
+  EXPECT_NO_THROW(require_targets(temp_ / "targets"));
   MIXTAPE_EXPECT_ERROR(CachedTeacher(temp_ / "targets", fingerprint(changed_copy()), tape_, options_),
                        ErrorCode::format, "targets were made from other data, model or settings");
+}
+
+TEST_P(CachedTeacherTest, OtherDirectoriesAreNamed) {
+  const ErrorCode code = ErrorCode::invalid_argument;
+  const auto file = temp_.write("file", "");
+  MIXTAPE_EXPECT_ERROR(require_targets(temp_ / "none"), code, "none: found no directory, expected");
+  MIXTAPE_EXPECT_ERROR(require_targets(file), code, "file: found no directory, expected a teacher's targets");
+  MIXTAPE_EXPECT_ERROR(require_targets(temp_.path()), code, "found a directory of other files, expected");
+  std::filesystem::create_directory(temp_ / "empty");
+  MIXTAPE_EXPECT_ERROR(require_targets(temp_ / "empty"), code, "empty: found an empty directory, expected");
 }
 
 TEST_P(CachedTeacherTest, StoppedBetweenRowsItLeavesNothing) {
