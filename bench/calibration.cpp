@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <dnnl.hpp>
@@ -21,6 +20,7 @@
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/core/random.h"
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/ops/matmul/matmul.h"
 
@@ -32,10 +32,6 @@ struct Setup {
   std::int64_t batch = 4, length = 512, steps = 3;
   bool live = true, streamed = false;
 };
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Random values under the names of a real model: one block of numbers, repeated from a place that the name
 // gives.
@@ -134,10 +130,10 @@ double onednn_bf16_rate() {
   dnnl::matmul product(dnnl::matmul::primitive_desc(dnnl::matmul::desc(d, d, d), eng));
   double best = 0.0;
   for (int i = 0; i < 30; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     product.execute(st, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
     st.wait();
-    best = std::max(best, 2.0 * n * n * n / seconds_since(start));
+    best = std::max(best, 2.0 * n * n * n / watch.seconds());
   }
   return best;
 }
@@ -151,10 +147,10 @@ double device_bf16_rate(const Device& device) {
   CommandEncoder encoder(device);
   double best = 0.0;
   for (int i = 0; i < 3; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     for (int t = 0; t < kTimes; ++t) matmul_forward(encoder, a, a, c, false, true);
     encoder.commit_and_wait();
-    best = std::max(best, 2.0 * n * n * n * kTimes / seconds_since(start));
+    best = std::max(best, 2.0 * n * n * n * kTimes / watch.seconds());
   }
   return best;
 }
@@ -170,10 +166,10 @@ double train_rate(const Setup& s, Student& student, LossSignal& signal, Tape& ta
   options.validate_every = options.steps;
   options.checkpoint_blocks = s.streamed;
   std::vector<double> at;
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   TrainHooks hooks;
   hooks.run.progress = [&](const StageProgress& p) {
-    if (!p.validation_loss) at.push_back(seconds_since(start));
+    if (!p.validation_loss) at.push_back(watch.seconds());
   };
   train(student.config, student.parameters, DType::bf16, signal, tape,
         {rows, std::span(rows).first(1), shuffled_batches(rows.size(), s.batch, 1)}, options, hooks);

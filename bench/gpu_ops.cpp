@@ -6,13 +6,13 @@
 // traffic (each input read once, each output written once) over the time, as a share of a copy's.
 // bench/peers/gpu_ops.py measures PyTorch at the same shapes.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <functional>
 
 #include "mixtape/core/random.h"
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/ops/adam/adam.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 #include "mixtape/ops/elementwise/elementwise.h"
@@ -88,11 +88,10 @@ class Bench {
     pass(encoder_);
     encoder_.commit_and_wait();
     const auto run = [&](int repeats) {
-      const auto start = std::chrono::steady_clock::now();
+      const Stopwatch watch;
       for (int i = 0; i < repeats; ++i) pass(encoder_);
       encoder_.commit_and_wait();
-      return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
-             repeats;
+      return 1e6 * watch.seconds() / repeats;
     };
     const double once = run(2);
     const int repeats = std::clamp(static_cast<int>(20000.0 / once), 2, 500);

@@ -2,7 +2,6 @@
 // no optimizer; 634 million parameters, 8 layers, 32 experts, 8 per token. Where the device can, the step is
 // recorded and replayed:
 //   moe_step [DEVICE] [BATCH] [LENGTH] [STEPS]      defaults: cuda 4 1024 20
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -10,16 +9,13 @@
 #include "mixtape/calib/data.h"
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/core/random.h"
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/nn/causal_lm.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 
 namespace mixtape {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 ModelConfig config() {
   const nlohmann::json json = {{"model_type", "qwen3_moe"},
@@ -109,7 +105,7 @@ void run(const std::string& name, std::int64_t batch_size, std::int64_t length, 
   const auto replay = device.backend().can_record()
                           ? tape.encoder().record([&] { step(model, weights, tape, batch, shares); })
                           : nullptr;
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   for (std::int64_t i = 0; i < steps; ++i) {
     if (replay) {
       replay->run();
@@ -118,7 +114,7 @@ void run(const std::string& name, std::int64_t batch_size, std::int64_t length, 
     }
   }
   tape.encoder().commit_and_wait();
-  const double seconds = seconds_since(start) / static_cast<double>(steps);
+  const double seconds = watch.seconds() / static_cast<double>(steps);
   std::printf("%s: qwen3_moe step, %lld x %lld tokens: %.2f ms, %.0f tokens/s, peak %.2f GB\n",
               device.description().c_str(), static_cast<long long>(batch_size),
               static_cast<long long>(length), 1e3 * seconds,

@@ -21,7 +21,6 @@
 //     report=tinyshakespeare.txt report_rows=16 statistics_rows=64 uniform=4:64,3:64,2:64
 // Prints CSV: model,plan,bytes,bits per weight,stage,text,kl,kl_error,cut against the uniform plan in %,seconds.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -39,15 +38,11 @@
 #include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/self_text.h"
 #include "mixtape/calib/text_rows.h"
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 struct Setup {
   std::string model;
@@ -110,11 +105,11 @@ class Bench {
   // Of all stages from the given one on, and of training from the last one.
   void measure_plan(const Teacher& teacher, const QuantizationPlan& plan, std::size_t first_stage) {
     const std::vector<std::string> names = stages();
-    const auto start = Clock::now();
+    const Stopwatch watch;
     const auto statistics = std::min(data_.train.size(), static_cast<std::size_t>(statistics_rows()));
     std::vector<FittedStudent> fitted = fit_students(
         teacher, plan, fits(), std::span(data_.train).first(statistics), s_.whole("statistics_batch", 8));
-    std::fprintf(stderr, "all fits and statistics: %.1f s\n", seconds_since(start));
+    std::fprintf(stderr, "all fits and statistics: %.1f s\n", watch.seconds());
     for (std::size_t i = first_stage; i < names.size(); ++i) {
       for (const std::string& note : fitted[i].notes) std::fprintf(stderr, "%s\n", note.c_str());
       measure(teacher, names[i], fitted[i].student, fitted[i].seconds);
@@ -129,9 +124,9 @@ class Bench {
     const Teacher teacher(*source_, compute_dtype(source_->config()), false, tape_);
     const QuantizationPlan open = plan_quantization(*source_, open_options());
     const DType storage = model_dtype(*source_);
-    const auto start = Clock::now();
+    const Stopwatch watch;
     const std::vector<ModuleLosses> losses = measure_sensitivity(teacher, open, data_, sensitivity());
-    std::fprintf(stderr, "KL of each module: %.1f s\n", seconds_since(start));
+    std::fprintf(stderr, "KL of each module: %.1f s\n", watch.seconds());
     if (s_.text("check", "no") == "yes") check_estimates(teacher, open, losses);
     for (const std::string& format : s_.list("uniform", "")) {
       const QuantizationPlan uniform = plan_of(format_of(format));
@@ -165,7 +160,7 @@ class Bench {
                        const std::vector<ModuleLosses>& estimated) {
     SensitivityOptions o = sensitivity();
     o.references.clear();
-    const auto start = Clock::now();
+    const Stopwatch watch;
     const std::vector<ModuleLosses> measured = measure_sensitivity(teacher, plan, data_, o);
     std::vector<double> x, y;
     for (std::size_t i = 0; i < measured.size(); ++i) {
@@ -185,7 +180,7 @@ class Bench {
       dd += (x[i] - y[i]) * (x[i] - y[i]) / n;
     }
     std::fprintf(stderr, "every KL measured: %.1f s; %zu estimated: log is off by %.3f, RMS %.3f, r %.4f\n",
-                 seconds_since(start), x.size(), mx - my, std::sqrt(dd), xy / std::sqrt(xx * yy));
+                 watch.seconds(), x.size(), mx - my, std::sqrt(dd), xy / std::sqrt(xx * yy));
   }
 
   // "12 of 3:64, 4 of 4:32"
@@ -259,13 +254,13 @@ class Bench {
     o.trains_codes = codes;
     o.loss.temperature = std::stof(s_.text("temperature", "1"));
     Student student = copy_of(start);
-    const auto begin = Clock::now();
+    const Stopwatch watch;
     const RunHooks hooks;
     const TrainReport report = dwq(o).improve({teacher, plan, data_, hooks, {}}, student);
     const std::string name = str(from, codes ? "+codes " : "+dwq ", rate);
     std::fprintf(stderr, "%s: validation %.4f to %.4f at step %lld\n", name.c_str(),
                  report.validation.front().loss, report.best_loss, static_cast<long long>(report.best_step));
-    measure(teacher, name, student, seconds_since(begin));
+    measure(teacher, name, student, watch.seconds());
   }
 
   void measure(const Teacher& teacher, const std::string& stage, const Student& student, double seconds) {

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <optional>
 
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "mixtape/core/error.h"
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/ops/matmul/matmul.h"
 #include "mixtape/runtime/libraries.h"
 
@@ -50,18 +50,14 @@ void print_libraries() {
 // Seconds of one call, the best within a quarter of a second. The first call loads kernels and isn't counted.
 template <class Work>
 double seconds_of(CommandEncoder& encoder, Work work) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point t) {
-    return std::chrono::duration<double>(Clock::now() - t).count();
-  };
   work();
   encoder.commit_and_wait();
   double best = std::numeric_limits<double>::infinity();
-  for (const auto begin = Clock::now(); seconds_since(begin) < 0.25;) {
-    const auto start = Clock::now();
+  for (const Stopwatch all; all.seconds() < 0.25;) {
+    const Stopwatch watch;
     work();
     encoder.commit_and_wait();
-    best = std::min(best, seconds_since(start));
+    best = std::min(best, watch.seconds());
   }
   return best;
 }

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -10,6 +9,7 @@
 #include "cli/options.h"
 #include "cli/outputs.h"
 #include "mixtape/core/error.h"
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/testing/check_registry.h"
 
 namespace mixtape::cli {
@@ -48,7 +48,7 @@ void add(Row& row, const testing::OpReport& report) {
 }
 
 Row measure(const Device& device, const testing::OpChecks& checks, DType dtype, int runs) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   Row row;
   row.op = checks.op;
   row.dtype = dtype;
@@ -59,7 +59,7 @@ Row measure(const Device& device, const testing::OpChecks& checks, DType dtype, 
       row.faults.push_back(fmt::format("{}: {}", check.name, error.what()));
     }
   }
-  row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  row.seconds = watch.seconds();
   return row;
 }
 

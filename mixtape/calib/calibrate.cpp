@@ -1,10 +1,10 @@
 #include "mixtape/calib/calibrate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "mixtape/calib/fit_students.h"
+#include "mixtape/core/stopwatch.h"
 
 namespace mixtape {
 namespace {
@@ -91,7 +91,7 @@ class Run {
     report_.initial = evaluate_stored(fitted.front().student, teacher_, storage_, data_.report,
                                       o_.evaluation_batch, hooks_, "evaluating initial fit");
     for (std::size_t i = 0; i < fits.size(); ++i) {
-      report_.stages.push_back({fits[i].name, fitted[i].seconds, {}, false, std::move(fitted[i].notes)});
+      report_.stages.push_back({fits[i].name, fitted[i].seconds, {}, {}, false, std::move(fitted[i].notes)});
       if (o_.methods.size() > 1) measure(report_.stages.back(), fitted[i].student);
       offer(report_.stages.back(), std::move(fitted[i].student));
     }
@@ -100,10 +100,10 @@ class Run {
   // A stopped method is judged by its own validation: nothing is measured any more.
   void improve(const Method& method) {
     Student student = copy_of(best_);
-    const auto start = std::chrono::steady_clock::now();
-    report_.training = method.improve({teacher_, plan_, data_, hooks_, best_kl_}, student);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    report_.stages.push_back({method.name, seconds, {}, false, {}});
+    const Stopwatch watch;
+    report_.training = method.improve({teacher_, plan_, data_, hooks_, best_kl()}, student);
+    const double seconds = watch.seconds();
+    report_.stages.push_back({method.name, seconds, {}, {}, false, {}});
     report_.stopped_early = report_.training.stopped_early;
     if (!report_.stopped_early) measure(report_.stages.back(), student);
     offer(report_.stages.back(), std::move(student));
@@ -112,9 +112,10 @@ class Run {
   void measure(StageReport& stage, const Student& student) {
     if (!o_.gate || data_.validation.empty()) return;
     try {
-      stage.kl = evaluate_stored(student, teacher_, storage_, data_.validation, o_.evaluation_batch, hooks_,
-                                 "evaluating " + stage.method)
-                     .kl;
+      measured_ = evaluate_stored(student, teacher_, storage_, data_.validation, o_.evaluation_batch, hooks_,
+                                  "evaluating " + stage.method);
+      stage.kl = measured_->kl;
+      if (best_measured_) stage.change = kl_difference(*best_measured_, *measured_);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::interrupted || report_.stages.size() <= fits_of(o_.methods).size())
         throw;
@@ -123,10 +124,15 @@ class Run {
   }
 
   void offer(StageReport& stage, Student student) {
-    stage.kept = !stage.kl || !best_kl_ || stage.kl->mean < *best_kl_ || std::isnan(*best_kl_);
+    const std::optional<double> best = best_kl();
+    stage.kept = !stage.kl || !best || stage.kl->mean < *best || std::isnan(*best);
     if (!stage.kept) return;
-    if (stage.kl) best_kl_ = stage.kl->mean;
+    if (stage.kl) best_measured_ = std::move(measured_);
     best_ = std::move(student);
+  }
+
+  std::optional<double> best_kl() const {
+    return best_measured_ ? std::optional(best_measured_->kl->mean) : std::nullopt;
   }
 
   const Teacher& teacher_;
@@ -137,7 +143,8 @@ class Run {
   DType storage_ = model_dtype(teacher_.source());
   CalibrationReport report_;
   Student best_;
-  std::optional<double> best_kl_;
+  std::optional<Evaluation> measured_,
+      best_measured_;  // on the validation rows: the last stage, the best one
 };
 
 }  // namespace

@@ -33,7 +33,9 @@ struct StageReport {
   std::string method;
   double seconds = 0.0;  // of the work, its measurement not counted
   std::optional<KlStatistics>
-      kl;             // on the validation rows, as a file would hold the student; unset: not measured
+      kl;  // on the validation rows, as a file would hold the student; unset: not measured
+  // KL minus that of the best stage before it, position by position; unset where there is none.
+  std::optional<Estimate> change = {};
   bool kept = false;  // it was the best one when it ended
   std::vector<std::string> notes;
 };

@@ -177,6 +177,14 @@ TEST_F(CalibrateTest, TheGateKeepsTheBestStage) {
     EXPECT_TRUE(c.report.stages[i].kl.has_value());
     EXPECT_GE(c.report.stages[i].seconds, 0.0);
   }
+  // The best before it is stage 0, and then stage 1.
+  EXPECT_FALSE(c.report.stages[0].change.has_value());
+  for (std::size_t i = 1; i < 4; ++i) {
+    const StageReport &stage = c.report.stages[i], &best = c.report.stages[i == 1 ? 0 : 1];
+    ASSERT_TRUE(stage.change.has_value()) << stage.method;
+    EXPECT_NEAR(stage.change->value, stage.kl->mean - best.kl->mean, 1e-6) << stage.method;
+    EXPECT_GT(stage.change->error, 0.0) << stage.method;
+  }
   EXPECT_EQ(c.report.stages[0].notes.size(), c.student.parameters.quantized.size());
   expect_equal(*c.report.result, written(c.student));
   const Calibration direct = run_all({plain_rounding(), dwq(six_steps())});
@@ -190,6 +198,7 @@ TEST_F(CalibrateTest, TheGateKeepsTheBestStage) {
                                      tape_);
   EXPECT_EQ(open.student.parameters.quantized.begin()->second.scales.to_vector<float>()[0], 0.5f);
   EXPECT_FALSE(open.report.stages[1].kl.has_value());
+  EXPECT_FALSE(open.report.stages[1].change.has_value());
 }
 
 TEST_F(CalibrateTest, MethodsInTheWrongOrder) {

@@ -1,8 +1,8 @@
 #include "mixtape/calib/fit_students.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/io/tensor_list.h"
 
 namespace mixtape {
@@ -32,11 +32,11 @@ class Fitting {
     const Buffer w = teacher_.source().load(module.source, DType::f32, teacher_.tape().device());
     const QuantizedWeight* previous = nullptr;
     for (std::size_t i = 0; i < methods_.size(); ++i) {
-      const auto start = std::chrono::steady_clock::now();
+      const Stopwatch watch;
       FittedStudent& s = students_[i];
       const QuantizedWeight fitted = methods_[i].fit({module, w, inputs, previous, storage_, s.notes});
       previous = &s.student.parameters.quantized.emplace(module.path, fitted).first->second;
-      s.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      s.seconds += watch.seconds();
     }
     std::erase(waiting_, &module);
     hooks_.report(

@@ -1,7 +1,6 @@
 #include "mixtape/calib/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -9,13 +8,10 @@
 #include "mixtape/calib/schedule.h"
 #include "mixtape/calib/step.h"
 #include "mixtape/core/random.h"
+#include "mixtape/core/stopwatch.h"
 
 namespace mixtape {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // What each leaf's step is measured in. Latent codes have a rate of their own.
 std::vector<float> units_of(const std::vector<NamedVar>& leaves, const Parameters& parameters,
@@ -86,7 +82,7 @@ class Trainer::Run {
   }
 
   void train_step(const std::vector<std::size_t>& rows) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     const Batch batch = gather(rows_.train, rows);
     counting_ = true;
     const Step::Result result = step_.train(batch, rows, state_.optimizer);
@@ -101,7 +97,7 @@ class Trainer::Run {
       ++report().empty_batches;
     }
     report().tokens_seen += static_cast<std::int64_t>(result.positions);
-    report().seconds += seconds_since(start);
+    report().seconds += watch.seconds();
     tell(result.mean(), {});
   }
 

@@ -1,10 +1,11 @@
 #include "mixtape/runtime/trace.h"
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <utility>
+
+#include "mixtape/core/stopwatch.h"
 
 namespace mixtape {
 namespace {
@@ -41,7 +42,7 @@ void trace(const Device& device, const Dispatch& dispatch, bool is_recorded,
            const std::function<void()>& run) {
   std::vector<std::string> own;
   const auto before = std::exchange(notes, &own);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   try {
     run();
   } catch (...) {
@@ -49,10 +50,10 @@ void trace(const Device& device, const Dispatch& dispatch, bool is_recorded,
     throw;
   }
   notes = before;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const double seconds = watch.seconds();
   Listener& l = listener();
   const std::lock_guard lock(l.mutex);
-  if (l.sink) l.sink({device, dispatch, is_recorded ? 0.0 : took.count(), std::move(own)});
+  if (l.sink) l.sink({device, dispatch, is_recorded ? 0.0 : seconds, std::move(own)});
 }
 
 }  // namespace mixtape

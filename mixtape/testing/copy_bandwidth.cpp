@@ -3,19 +3,19 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <vector>
 
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/runtime/command_encoder.h"
 
 namespace mixtape::testing {
 namespace {
 
 double seconds_of(const std::function<void()>& work, int repeats) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   for (int i = 0; i < repeats; ++i) work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats;
+  return watch.seconds() / repeats;
 }
 
 void copy_by_parts(const std::byte* from, std::byte* to, std::size_t bytes) {
