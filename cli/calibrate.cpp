@@ -54,9 +54,8 @@ class CalibrateRun {
     output_.require_space(
         static_cast<std::uint64_t>(chooses_bits() ? o_.quantize.budget.bytes(opened_, plan_) : size().bytes));
     if (importance_) imatrix_file_.require_space(imatrix_bytes(importance_->imatrix));
-    if (o_.dry_run) return Status::ok;
-    watch_interrupts();
     prepare();
+    if (o_.dry_run) return rehearse();
     StageDisplay display;
     calibrate_student(display);
     display.close();
@@ -83,21 +82,40 @@ class CalibrateRun {
     const bool is_sampled = o_.text.is_sampled();
     sources_ = o_.text.file_sources(opened_.tokenizer, opened_.source->tokenizer_config_json(),
                                     opened_.config.vocab_size);
-    if (!is_sampled) {
-      split();
+    if (is_sampled) {
+      beginnings_ = o_.text.beginnings(opened_, sources_);
+      std::vector<RowSource> expected = sources_;
+      expected.push_back(o_.text.expected_source());
+      o_.text.shared_split(std::move(expected));
     } else {
-      o_.text.check_split(sources_);
+      split();
     }
     for (const Method& m : o_.methods()) {
       if (m.check) m.check(*opened_.source, data_);
     }
   }
 
+  // What is left to say where nothing is run: the data as they will be, and the memory.
+  int rehearse() {
+    if (o_.text.is_sampled()) {
+      sources_.push_back(o_.text.expected_source());
+      split();
+    }
+    const double buffers = predicted_peak_bytes(opened_.config, plan_, compute_,
+                                                o_.memory_use(std::ssize(data_.train)), device_);
+    // Beside them the program itself and its text, where they share the memory.
+    const auto rest = device_.caps().has_host_memory ? static_cast<double>(peak_resident_bytes()) : 0.0;
+    fmt::print("peak memory  about {}\n", format_bytes(buffers + rest));
+    return Status::ok;
+  }
+
+  // Until the teacher is there a signal ends the program at once.
   void calibrate_student(StageDisplay& display) {
     const RunHooks hooks = display.hooks();
     const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
+    watch_interrupts();
     if (o_.text.is_sampled()) {
-      sources_.push_back(o_.text.sampled_source(opened_, teacher.model(), tape_, sources_, hooks));
+      sources_.push_back(o_.text.sampled_source(beginnings_, teacher.model(), tape_, hooks));
       split();
     }
     if (chooses_bits()) choose_bits(teacher, display);
@@ -128,7 +146,7 @@ class CalibrateRun {
     TrainOptions& train = o_.dwq.train;
     const auto found = static_cast<std::int64_t>(data_.train.size());
     if (o_.one_pass) train.steps = std::max<std::int64_t>(1, found / train.batch_size);
-    print_parts(data_);
+    t.print_parts(data_);
     if (o_.trains()) print_epochs(train, found);
   }
 
@@ -139,12 +157,6 @@ class CalibrateRun {
     } else {
       print_plan(opened_, plan_, gguf_ ? &*gguf_ : nullptr, o_.dry_run);
       plan_file_.write(plan_json(plan_));
-    }
-    if (o_.dry_run) {
-      const double bytes =
-          predicted_peak_bytes(opened_.config, plan_, compute_, o_.dwq.train.batch_size * o_.text.length,
-                               o_.dwq.train.checkpoint_blocks, device_);
-      fmt::print("peak memory  about {}\n", format_bytes(bytes));
     }
   }
 
@@ -202,12 +214,7 @@ class CalibrateRun {
       fmt::print("interrupted after {} steps; wrote the best state so far, of step {}, to {}\n",
                  training().steps_done, training().best_step, o_.quantize.out);
     }
-    if (training().diverged) {
-      fmt::print("step {} had a loss that is not finite: training ended there; a smaller --lr may help\n",
-                 training().steps_done);
-    }
-    if (training().empty_batches > 0)
-      fmt::print("{} batches had no position with a target\n", training().empty_batches);
+    print_course(training());
     if (is_initial_fit()) {
       fmt::print("no state was better than plain rounding; plain rounding was written\n");
     } else if (!improved()) {
@@ -277,6 +284,7 @@ class CalibrateRun {
   std::optional<GgufPlan> gguf_;                // of plan_, where --out is a GGUF file
   std::optional<ImportanceRecord> importance_;  // of --save-imatrix
   std::vector<RowSource> sources_;              // until they are split
+  Beginnings beginnings_;                       // of rows to be sampled
   CalibrationData data_;
   std::vector<ModuleLosses> losses_;  // of the modules whose bits are chosen
   Calibration calibration_;

@@ -2,7 +2,10 @@
 
 #include <filesystem>
 
+#include "cli/inputs.h"
 #include "cli/outputs.h"
+#include "mixtape/calib/cached_teacher.h"
+#include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/reference_recipe.h"
 
 namespace mixtape::cli {
@@ -67,7 +70,8 @@ void add_memory_options(CLI::App& command, CalibrateOptions& o) {
               "Keep the teacher's --top-k targets here, or use those that are there");
   memory.flag(
       "--dry-run", o.dry_run,
-      "Try every place, print modules, sizes, bits per weight and predicted peak memory; run nothing");
+      "Try every place, read and split the text, print modules, sizes, bits per weight and predicted peak "
+      "memory; run nothing");
   OptionGroup report(command, "Report");
   report.path("--json", o.json_file, "FILE", kJsonHelp);
   report.path("--save-imatrix", o.saved_imatrix, "FILE",
@@ -80,7 +84,11 @@ void check_targets(const CalibrateOptions& o) {
   require(o.dwq.loss.top_k > 0, "--target-dir stores the largest logits: --top-k is ", o.dwq.loss.top_k,
           ", expected 1 or more");
   refuse_inside("--target-dir", o.target_dir, "--out", o.quantize.out);
-  if (!std::filesystem::exists(o.target_dir)) const AtomicDirectory rehearsal(o.target_dir);
+  if (std::filesystem::exists(o.target_dir)) {
+    require_targets(o.target_dir);
+  } else {
+    const AtomicDirectory rehearsal(o.target_dir);
+  }
 }
 
 // The recipe's settings, but for what the command line names.
@@ -137,6 +145,9 @@ void CalibrateOptions::add(CLI::App& command) {
 
 void CalibrateOptions::finish(const CLI::App& command) {
   refuse_idle(command, *this);
+  require_files(text.files());
+  refuse_same_place(
+      {{"--save-plan", quantize.saved_plan}, {"--json", json_file}, {"--save-imatrix", saved_imatrix}});
   check_targets(*this);
   dwq.loss.rest_bucket = dwq.loss.top_k > 0 && !reference_compat;
   chooses_batch = command.count("--batch") == 0;
@@ -150,7 +161,7 @@ void CalibrateOptions::finish(const CLI::App& command) {
 void CalibrateOptions::settle(const ModelConfig& config, const Device& device) {
   const Effort effort = effort_of(recipe);
   const bool is_fast = effort == Effort::fast;
-  const Training training = training_of(is_fast ? Effort::good : effort, config, text.length, device);
+  const Training training = training_of(is_fast ? Effort::good : effort, config, text.positions(), device);
   if (trained.empty()) trained = is_fast ? "nothing" : training.trains_codes ? "codes" : "scales";
   if (chooses_batch) dwq.train.batch_size = training.batch_size;
   if (chooses_steps) dwq.train.steps = training.steps;
@@ -161,6 +172,21 @@ SensitivityOptions CalibrateOptions::sensitivity() const {
   SensitivityOptions o{.fits = fits(initial_fit_of(fit), quantize.rounding())};
   o.batch_size = dwq.train.batch_size;
   return o;
+}
+
+MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows) const {
+  MemoryUse use{.trains = trains(),
+                .trains_codes = dwq.trains_codes,
+                .checkpoint_blocks = dwq.train.checkpoint_blocks,
+                .stream_teacher = stream_teacher};
+  use.fits = 0;
+  for (const Method& m : methods()) {
+    use.fits += static_cast<bool>(m.fit);
+    use.statistics = std::max(use.statistics, m.statistics);
+  }
+  use.batch_tokens = std::min(dwq.train.batch_size, training_rows) * text.positions();
+  use.statistics_tokens = std::min(CalibrationOptions{}.statistics_rows, training_rows) * text.positions();
+  return use;
 }
 
 std::vector<Method> CalibrateOptions::methods() const {

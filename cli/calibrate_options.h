@@ -9,6 +9,7 @@
 #include "cli/quantize_options.h"
 #include "cli/text_options.h"
 #include "mixtape/calib/dwq.h"
+#include "mixtape/calib/memory.h"
 #include "mixtape/calib/recipe.h"
 
 namespace mixtape::cli {
@@ -40,6 +41,8 @@ struct CalibrateOptions {
   bool trains() const { return trained != "nothing"; }
   // What is measured where bits are chosen.
   SensitivityOptions sensitivity() const;
+  // Once it is known how many rows train.
+  MemoryUse memory_use(std::int64_t training_rows) const;
   // Fits, then training, as far as asked for.
   std::vector<Method> methods() const;
 };

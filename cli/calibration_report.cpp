@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation_table.h"
@@ -10,6 +11,8 @@
 
 namespace mixtape::cli {
 namespace {
+
+constexpr int kHint = 2;  // standard errors; less may well be chance
 
 void print_row(const char* name, const Evaluation& e) {
   fmt::print("{:<16}{:>18}{:>21}{:>12.5f}{:>10.4f}{:>17}\n", name,
@@ -49,6 +52,7 @@ nlohmann::json stages(const CalibrationReport& report) {
       stage["kl"] = s.kl->mean;
       stage["kl_error"] = s.kl->mean_error;
     }
+    if (s.change) stage["change"] = {{"value", s.change->value}, {"error", s.change->error}};
     all.push_back(stage);
   }
   return all;
@@ -57,11 +61,19 @@ nlohmann::json stages(const CalibrationReport& report) {
 }  // namespace
 
 void print_stages(const CalibrationReport& report) {
-  fmt::print("\n{:<26}{:>10}{:>21}\n", "stage (validation rows)", "seconds", "KL mean");
+  fmt::print("\n{:<24}{:>8}{:>18}{:>19}\n", "stage (validation rows)", "seconds", "KL mean",
+             "change, paired");
   for (const StageReport& s : report.stages) {
-    fmt::print("{:<26}{:>10.1f}{:>21}{}\n", s.method, s.seconds,
-               s.kl ? with_error(s.kl->mean, s.kl->mean_error, 5) : "", s.kept ? "" : "   not kept");
+    fmt::print("{:<24}{:>8.1f}{:>18}{:>19}{}\n", s.method, s.seconds,
+               s.kl ? with_error(s.kl->mean, s.kl->mean_error, 5) : "",
+               s.change ? with_error(s.change->value, s.change->error, 5) : "", s.kept ? "" : "  not kept");
     for (const std::string& note : s.notes) fmt::print("  {}\n", note);
+  }
+  for (const StageReport& s : report.stages) {
+    if (s.change && std::abs(s.change->value) < kHint * s.change->error)
+      fmt::print(
+          "undecided    {}: its change is within {} standard errors; more --validation-rows would tell\n",
+          s.method, kHint);
   }
 }
 

@@ -5,7 +5,9 @@
 
 namespace mixtape::cli {
 
-// Exit statuses of the program. `stopped` isn't one: it ends by the signal that stopped it, 128+N to a shell.
+// Exit statuses of the program. failed: the system refused memory, a device, or to write or read a file. usage: what
+// the user gave is wrong, the command line or what a model or text holds. `stopped` isn't one: the program ends by the
+// signal that stopped it, 128+N to a shell.
 enum Status : int { ok = 0, failed = 1, usage = 2, not_improved = 3, stopped = -1 };
 
 void add_quantize(CLI::App& app, int& status);

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/evaluation_table.h"
+#include "cli/inputs.h"
 #include "cli/model_options.h"
 #include "cli/model_path.h"
 #include "cli/open_device.h"
@@ -53,7 +54,6 @@ class EvalRun {
   }
 
   void run() {
-    watch_interrupts();
     if (file_) save();
     if (teacher_source_ && !base_) {
       teacher_ = std::make_unique<Teacher>(*teacher_source_, dtype_, false, tape_);
@@ -85,7 +85,7 @@ class EvalRun {
       warn_if_beyond_context(opened_.config, o_.length);
       TextOptions text;
       text.text_files = o_.text_files;
-      text.length = o_.length - 1;
+      text.length = o_.length;
       text.max_tokens = o_.max_tokens;
       rows_ = text.file_rows(opened_.tokenizer, opened_.config.vocab_size);
     }
@@ -162,7 +162,8 @@ void add_eval(CLI::App& app, int&) {
   model.path("--versus", o->versus, "MODEL", "Another student: which of the two is closer to the teacher");
   OptionGroup data(*command, "Data");
   data.paths("--text", o->text_files, "FILE", "Text; may be repeated; with --base not needed");
-  data.whole("--length,--max-seq-length", o->length, {.least = 2, .most = 131072}, "Tokens per window");
+  data.whole("--length,--max-seq-length", o->length, {.least = 2, .most = 131072},
+             "Tokens per window; each but the first is predicted");
   data.whole("--max-tokens", o->max_tokens, {.least = 0}, "Use only the first tokens of the text, 0: all");
   data.whole("--batch,--batch-size", o->batch_size, {.least = 1}, "Windows at a time");
   data.path(
@@ -180,6 +181,9 @@ void add_eval(CLI::App& app, int&) {
       "  mixtape eval -m Qwen3-0.6B-3bit --versus other-3bit --base wiki.base");
   command->callback([o] {
     check(*o);
+    require_files(o->text_files);
+    require_files({o->base});
+    refuse_same_place({{"--save-base", o->save_base}, {"--json", o->json_file}});
     EvalRun(*o).run();
   });
 }

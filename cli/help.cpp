@@ -13,8 +13,9 @@ constexpr std::size_t kWidth = 79;
 constexpr std::size_t kColumn = 28;  // where explanations begin
 
 constexpr const char* kStatuses =
-    "\nExit status: 0 done; 1 failed; 2 wrong command line or data; 3 calibration or\n"
-    "training found nothing better than its start; 128+N ended by signal N.\n";
+    "\nExit status: 0 done; 1 failed: memory, a device, or a place to write; 2 wrong\n"
+    "command line, model or text; 3 calibration or training came to nothing better\n"
+    "than its start; 128+N ended by signal N.\n";
 
 // `head`, and `text` in lines from column `indent` on.
 std::string columns(const std::string& head, const std::string& text, std::size_t indent) {

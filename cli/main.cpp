@@ -28,6 +28,23 @@ int parse_and_run(CLI::App& app, int argc, char** argv, int& status) {
   return status;
 }
 
+Status status_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::out_of_memory:
+    case ErrorCode::device:
+    case ErrorCode::io:
+      return Status::failed;
+    case ErrorCode::interrupted:
+      return Status::stopped;
+    case ErrorCode::invalid_argument:
+    case ErrorCode::index_out_of_range:
+    case ErrorCode::not_supported:
+    case ErrorCode::format:
+      return Status::usage;
+  }
+  return Status::failed;
+}
+
 int report_failure(const std::string& text, int status) {
   wait_if_ending();
   note("mixtape: " + text);
@@ -46,10 +63,9 @@ int run(CLI::App& app, int argc, char** argv, int& status) {
     return report_failure((chosen.empty() ? "" : chosen[0]->get_name() + ": ") + first_line(error.what()),
                           Status::usage);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::interrupted)
-      return report_failure(str(error.what(), "; nothing was written"), Status::stopped);
-    return report_failure(error.what(),
-                          error.code() == ErrorCode::invalid_argument ? Status::usage : Status::failed);
+    const bool is_stopped = error.code() == ErrorCode::interrupted;
+    return report_failure(str(error.what(), is_stopped ? "; nothing was written" : ""),
+                          status_of(error.code()));
   }
 }
 

@@ -32,7 +32,8 @@ struct ModelOptions {
   DType compute_dtype(const ModelConfig& config) const;
 };
 
-// A line of warning if rows of `length` positions are longer than the model was made for.
+// A line of warning if rows of `length` tokens, the last of which is only predicted, are longer than the model was made
+// for.
 void warn_if_beyond_context(const ModelConfig& config, std::int64_t length);
 
 // The token that begins a text: what the tokenizer puts there, else BOS, else EOS, else token 0.

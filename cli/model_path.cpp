@@ -58,12 +58,16 @@ fs::path snapshot(const fs::path& repository) {
 
 fs::path find_model(const std::string& name) {
   std::error_code ignored;
-  if (fs::exists(name, ignored) || !is_repository(name)) return name;
+  const fs::file_type type = fs::status(name, ignored).type();
+  require(type != fs::file_type::directory || fs::exists(fs::path(name) / "config.json", ignored), name,
+          ": a directory without config.json, expected a model");
+  if (type != fs::file_type::not_found) return name;
+  require(is_repository(name), name, ": no such file or directory");
   std::string folder = "models--" + name;
   folder.replace(folder.find('/'), 1, "--");
   const fs::path cache = hub_cache(), found = snapshot(cache / folder);
   if (!found.empty()) return found;
-  fail(ErrorCode::io, name, ": no such file or directory, nor a model in ", cache.string(),
+  fail(ErrorCode::invalid_argument, name, ": no such file or directory, nor a model in ", cache.string(),
        "; to download it: hf download ", name);
 }
 

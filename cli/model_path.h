@@ -7,8 +7,8 @@
 namespace mixtape::cli {
 
 // `name` itself if there is such a path; for "owner/name" the newest snapshot in the Hugging Face cache
-// (HF_HUB_CACHE, HF_HOME/hub, else ~/.cache/huggingface/hub). Throws io; for "owner/name" with the command that
-// downloads it.
+// (HF_HUB_CACHE, HF_HOME/hub, else ~/.cache/huggingface/hub). Throws invalid_argument; for "owner/name" with the command
+// that downloads it.
 std::filesystem::path find_model(const std::string& name);
 
 }  // namespace mixtape::cli

@@ -49,6 +49,16 @@ std::vector<fs::path> other_places(const std::string& name) {
   return places;
 }
 
+bool is_same_place(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return false;
+  const auto is_stdout = [](const std::string& name) { return name == "-" || name == "/dev/stdout"; };
+  if (is_stdout(a) || is_stdout(b)) return is_stdout(a) && is_stdout(b);
+  const fs::path place = absolute_path(a);
+  std::error_code ignored;
+  const bool keeps_nothing = fs::exists(place, ignored) && !fs::is_regular_file(place, ignored);  // /dev/null
+  return !keeps_nothing && place == absolute_path(b);
+}
+
 double bytes_in(const fs::path& directory) {
   double bytes = 0.0;
   for (const auto& entry : fs::directory_iterator(directory)) bytes += static_cast<double>(entry.file_size());
@@ -114,6 +124,15 @@ void refuse_input(const std::string& what, const std::string& path, const std::v
     } else {
       require(!fs::equivalent(path, input, ignored), what, ": ", path,
               " is a file that this run reads, expected ", "another place");
+    }
+  }
+}
+
+void refuse_same_place(const std::vector<Place>& places) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      require(!is_same_place(places[j].path, places[i].path), places[j].option, " and ", places[i].option,
+              " are both ", places[j].path, ", expected two places");
     }
   }
 }
@@ -204,12 +223,10 @@ void ReportFile::write(const nlohmann::json& report) {
   if (!file_) return;
   const std::string text = report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   std::fflush(stdout);
-  if (stdout_ >= 0) {
-    ::dup2(stdout_, STDOUT_FILENO);
-    ::close(std::exchange(stdout_, -1));
-  }
+  if (stdout_ >= 0) ::dup2(stdout_, STDOUT_FILENO);
   try {
     file_->write(text);
+    if (stdout_ >= 0) ::dup2(STDERR_FILENO, STDOUT_FILENO);
   } catch (const Error& error) {
     const std::string reason = error.what();
     file_.reset();

@@ -25,6 +25,13 @@ std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t byt
 // Throws if `path` is one of the files that the run reads, or lies in one of its directories; empty names are none.
 void refuse_input(const std::string& what, const std::string& path, const std::vector<std::string>& inputs);
 
+// A result's option and where it goes; an empty path: nowhere.
+struct Place {
+  std::string option, path;
+};
+// Throws if two results would go to one file, or both to standard output.
+void refuse_same_place(const std::vector<Place>& places);
+
 // One large file that the work ends with; an empty name: there is none.
 class FileOutput {
  public:
@@ -69,7 +76,7 @@ class ModelOutput {
 class ReportFile {
  public:
   // An empty name: there is no report. It may not lie in `out`, the directory of --out, if that is given, nor be one
-  // of the run's inputs. "-": what else goes to standard output goes to standard error until it is written.
+  // of the run's inputs. "-": what else goes to standard output goes to standard error from then on.
   explicit ReportFile(const std::string& name, const std::vector<std::string>& inputs,
                       const std::string& out = "", const std::string& option = "--json");
 

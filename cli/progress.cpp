@@ -8,26 +8,15 @@
 #include "cli/terminal.h"
 
 namespace mixtape::cli {
-namespace {
-
-double since(std::chrono::steady_clock::time_point t) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
-}
-
-}  // namespace
 
 Progress::Progress(std::string what, std::string unit)
-    : what_(std::move(what)),
-      unit_(std::move(unit)),
-      start_(std::chrono::steady_clock::now()),
-      shown_(start_ - std::chrono::hours(1)),
-      rewrites_(can_rewrite_line()) {}
+    : what_(std::move(what)), unit_(std::move(unit)), rewrites_(can_rewrite_line()) {}
 
 Progress::~Progress() { end_line(); }
 
 void Progress::update(std::int64_t done, std::int64_t total, const std::string& note) {
   if (rewrites_) {
-    if (since(shown_) >= 0.1 || done >= total) show(done, total, note);
+    if (!shown_ || shown_->seconds() >= 0.1 || done >= total) show(done, total, note);
     return;
   }
   const int tenths = total > 0 ? static_cast<int>(10 * done / total) : 10;
@@ -37,7 +26,7 @@ void Progress::update(std::int64_t done, std::int64_t total, const std::string& 
 }
 
 void Progress::show(std::int64_t done, std::int64_t total, const std::string& note) {
-  shown_ = std::chrono::steady_clock::now();
+  shown_ = Stopwatch();
   if (rewrites_) {
     rewrite_line(text(done, total, note, static_cast<std::size_t>(terminal_width()) - 1));
   } else {
@@ -48,7 +37,7 @@ void Progress::show(std::int64_t done, std::int64_t total, const std::string& no
 // What a narrow terminal has no room for is left out, the least telling figure first.
 std::string Progress::text(std::int64_t done, std::int64_t total, const std::string& note,
                            std::size_t width) const {
-  const double seconds = since(start_);
+  const double seconds = start_.seconds();
   const double rate = seconds > 0.0 ? static_cast<double>(done) / seconds : 0.0;
   const double left = rate > 0.0 ? static_cast<double>(total - done) / rate : 0.0;
   const std::string count = fmt::format("{}/{}", done, total);

@@ -1,9 +1,11 @@
 // Progress of long work: one line that is rewritten on a terminal, a plain line now and then elsewhere.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "mixtape/core/stopwatch.h"
 
 namespace mixtape::cli {
 
@@ -23,7 +25,8 @@ class Progress {
   std::string text(std::int64_t done, std::int64_t total, const std::string& note, std::size_t width) const;
 
   std::string what_, unit_;
-  std::chrono::steady_clock::time_point start_, shown_;
+  Stopwatch start_;
+  std::optional<Stopwatch> shown_;  // since the line was shown last
   bool rewrites_;
   int tenths_shown_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/inputs.h"
 #include "cli/model_card.h"
 #include "cli/model_options.h"
 #include "cli/open_device.h"
@@ -26,6 +27,7 @@ struct QuantizeCommand {
   std::string imatrix;
 
   void finish(const CLI::App& command) {
+    require_files({imatrix});
     if (fit.empty()) fit = imatrix.empty() ? "mlx" : "least-squares";
     require(fit != "mlx" || imatrix.empty(), "--imatrix has no effect: --fit mlx");
     require(fit == "mlx" || command.count("--rounding") == 0, "--rounding has no effect: --fit ", fit);

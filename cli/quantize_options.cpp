@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "cli/inputs.h"
 #include "cli/progress.h"
 #include "mixtape/calib/mixed_plan.h"
 #include "mixtape/quant/plan_file.h"
@@ -42,6 +43,7 @@ void QuantizeOptions::add(CLI::App& command) {
 }
 
 QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
+  require_files({plan_file});
   QuantizationOptions options = {.params = {bits, group_size}};
   if (budget.is_set()) {
     require(!is_gguf(),

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "mixtape/calib/self_text.h"
+#include "cli/terminal.h"
 #include "mixtape/calib/text_rows.h"
 #include "mixtape/io/tokenizer_files.h"
 
@@ -20,7 +20,7 @@ constexpr const char* kSelf = "self";
 // Chats of which something isn't used.
 void print_losses(const TextRows& text, std::int64_t length) {
   if (text.cut > 0)
-    fmt::print("cut          {} of {} chats, after {} tokens\n", text.cut, text.documents, length + 1);
+    fmt::print("cut          {} of {} chats, after {} tokens\n", text.cut, text.documents, length);
   if (text.dropped > 0) fmt::print("left out     {} chats of fewer than 2 tokens\n", text.dropped);
 }
 
@@ -102,7 +102,8 @@ void TextOptions::add(CLI::App& command) {
       "Shares of the sources among the rows, 1 where none is named; NAME: a file or self; may be repeated");
   group.path("--date", date, "DATE",
              "What chat templates take for today, YYYY-MM-DD; 2024-07-26 if not given");
-  group.whole("--length,--max-seq-length", length, {.least = 8, .most = 131072}, "Positions per row");
+  group.whole("--length,--max-seq-length", length, {.least = 9, .most = 131073},
+              "Tokens per row; each but the last is a position, which predicts the next token");
   group.whole("--rows", train_rows, {.least = 0}, "Training rows, 0: all there are");
   group.whole("--validation-rows", validation_rows, {.least = 1}, "Rows that choose the best state");
   group.whole("--report-rows", report_rows, {.least = 1},
@@ -138,7 +139,7 @@ bool TextOptions::is_sampled() const {
 std::vector<TokenRow> TextOptions::file_rows(const Tokenizer& tokenizer, std::int64_t vocab_size) const {
   refuse_chats(text_files);
   std::vector<TokenRow> rows =
-      text_rows({text_files.begin(), text_files.end()}, tokenizer, length, max_tokens).rows;
+      text_rows({text_files.begin(), text_files.end()}, tokenizer, positions(), max_tokens).rows;
   check_ids(rows, vocab_size);
   return rows;
 }
@@ -159,7 +160,7 @@ std::vector<RowSource> TextOptions::chat_sources(const std::vector<std::string>&
     fmt::print("date         {} (in the chat template)\n", date_text(chat.now));
   std::vector<RowSource> sources;
   for (const std::string& file : files) {
-    TextRows text = chat_rows({file}, tokenizer, chat_template, length, chat, ends_texts);
+    TextRows text = chat_rows({file}, tokenizer, chat_template, positions(), chat, ends_texts);
     print_losses(text, length);
     sources.push_back({file, std::move(text.rows)});
   }
@@ -169,11 +170,12 @@ std::vector<RowSource> TextOptions::chat_sources(const std::vector<std::string>&
 std::vector<RowSource> TextOptions::file_sources(const Tokenizer& tokenizer, const nlohmann::json& config,
                                                  std::int64_t vocab_size) const {
   refuse_chats(text_files);
-  std::vector<RowSource> sources = text_sources({text_files.begin(), text_files.end()}, tokenizer, length);
+  std::vector<RowSource> sources =
+      text_sources({text_files.begin(), text_files.end()}, tokenizer, positions());
   for (RowSource& source : chat_sources(chat_files, tokenizer, config)) sources.push_back(std::move(source));
   for (const std::string& file : report_files) {
     RowSource source = is_chats(file) ? chat_sources({file}, tokenizer, config)[0]
-                                      : RowSource{file, text_rows({file}, tokenizer, length).rows};
+                                      : RowSource{file, text_rows({file}, tokenizer, positions()).rows};
     source.report_only = true;
     sources.push_back(std::move(source));
   }
@@ -181,9 +183,7 @@ std::vector<RowSource> TextOptions::file_sources(const Tokenizer& tokenizer, con
   return sources;
 }
 
-RowSource TextOptions::sampled_source(const OpenedModel& opened, const CausalLm& model, Tape& tape,
-                                      const std::vector<RowSource>& files, const RunHooks& hooks) const {
-  constexpr std::int64_t kBatch = 32;  // rows at a time
+Beginnings TextOptions::beginnings(const OpenedModel& opened, const std::vector<RowSource>& files) const {
   Beginnings b;
   const auto wants = [&](const char* kind) { return self_from == "auto" || self_from == kind; };
   if (wants("start")) b.first = first_token(opened);
@@ -193,28 +193,36 @@ RowSource TextOptions::sampled_source(const OpenedModel& opened, const CausalLm&
   require(self_from != "chat" || b.chat,
           "--self-from is chat, expected a model with a chat template of turns");
   // A template that leaves no room in a row is of no use here.
-  if (self_from == "auto" && b.chat && static_cast<std::int64_t>(b.chat->begin.size()) > length / 2)
+  if (self_from == "auto" && b.chat && static_cast<std::int64_t>(b.chat->begin.size()) > positions() / 2)
     b.chat.reset();
   for (const RowSource& source : files) {
     const bool is_text = !source.report_only && !is_chats(source.name);
     if (wants("text") && is_text) b.texts.insert(b.texts.end(), source.rows.begin(), source.rows.end());
   }
   require(self_from != "text" || !b.texts.empty(), "--self-from is text, expected --text beside it");
-  return {kSelf, mixtape::self_rows(model, tape, b, self_rows, length, kBatch, seed, hooks)};
+  check(b, self_rows, positions());
+  return b;
+}
+
+RowSource TextOptions::sampled_source(const Beginnings& beginnings, const CausalLm& model, Tape& tape,
+                                      const RunHooks& hooks) const {
+  constexpr std::int64_t kBatch = 32;  // rows at a time
+  return {kSelf, mixtape::self_rows(model, tape, beginnings, self_rows, positions(), kBatch, seed, hooks)};
+}
+
+RowSource TextOptions::expected_source() const {
+  RowSource source{kSelf, {}};
+  std::uint32_t next = 0;  // no two rows share text
+  for (std::int64_t r = 0; r < self_rows; ++r) {
+    source.rows.emplace_back(static_cast<std::size_t>(length));
+    for (std::uint32_t& id : source.rows.back()) id = next++;
+  }
+  return source;
 }
 
 SourceSplit TextOptions::shared_split(std::vector<RowSource> sources) const {
   for (const std::string& share : shares) set_share(share, sources);
   return split_sources(std::move(sources), {train_rows, validation_rows, report_rows, seed});
-}
-
-void TextOptions::check_split(std::vector<RowSource> files) const {
-  if (is_sampled()) {
-    RowSource self{kSelf, {}};
-    for (std::int64_t row = 0; row < self_rows; ++row) self.rows.push_back({static_cast<std::uint32_t>(row)});
-    files.push_back(std::move(self));
-  }
-  shared_split(std::move(files));
 }
 
 CalibrationData TextOptions::split(std::vector<RowSource> sources) const {
@@ -240,12 +248,19 @@ std::vector<TokenRow> rows_of(std::vector<RowSource> sources) {
 }
 
 std::string count_text(std::span<const TokenRow> rows) {
-  return fmt::format("{} rows, {} tokens", rows.size(), count_positions(rows));
+  return fmt::format("{} rows, {} positions", rows.size(), count_positions(rows));
 }
 
-void print_parts(const CalibrationData& data) {
-  fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(data.train),
-             count_text(data.validation), count_text(data.report));
+void TextOptions::print_parts(const CalibrationData& parts) const {
+  constexpr std::int64_t kFew = 8;  // validation rows
+  fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(parts.train),
+             count_text(parts.validation), count_text(parts.report));
+  const auto found = std::ssize(parts.train), choosing = std::ssize(parts.validation);
+  if (found < train_rows) warn(fmt::format("--rows is {}, found {} for training", train_rows, found));
+  if (choosing < kFew) {
+    warn(fmt::format("--validation-rows is {}: what is best is partly chosen by chance, take {} or more",
+                     choosing, kFew));
+  }
 }
 
 }  // namespace mixtape::cli

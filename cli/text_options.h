@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/model_options.h"
+#include "mixtape/calib/self_text.h"
 #include "mixtape/calib/split_sources.h"
 #include "mixtape/core/run_hooks.h"
 #include "mixtape/io/chat_template.h"
@@ -22,7 +23,7 @@ struct TextOptions {
   std::string date;                       // that chat templates print; empty: always the same one
   std::string data;                       // "self" or empty
   std::string self_from = "auto";         // what sampled rows begin with
-  std::int64_t length = 512;
+  std::int64_t length = 513;  // tokens of a row; each but the last is a position, which predicts the next
   std::int64_t train_rows = 0;
   std::int64_t validation_rows = 16;
   std::int64_t report_rows = 32;
@@ -46,20 +47,26 @@ struct TextOptions {
   // chats need.
   std::vector<RowSource> file_sources(const Tokenizer& tokenizer, const nlohmann::json& config,
                                       std::int64_t vocab_size) const;
-  // Rows sampled from the model; those of `files` may begin some.
-  RowSource sampled_source(const OpenedModel& opened, const CausalLm& model, Tape& tape,
-                           const std::vector<RowSource>& files, const RunHooks& hooks) const;
-  // Throws what split would throw, as if the rows to be sampled were there.
-  void check_split(std::vector<RowSource> files) const;
-  // By --share and the numbers of rows; prints what became of each source.
+  // What rows sampled from the model begin with; those of `files` may begin some. Throws invalid_argument where
+  // nothing of what is asked for is there, or a beginning fills a row.
+  Beginnings beginnings(const OpenedModel& opened, const std::vector<RowSource>& files) const;
+  RowSource sampled_source(const Beginnings& beginnings, const CausalLm& model, Tape& tape,
+                           const RunHooks& hooks) const;
+  // As many different rows of as many tokens as sampled_source gives, to see how they will be split.
+  RowSource expected_source() const;
+  // By --share and the numbers of rows.
+  SourceSplit shared_split(std::vector<RowSource> sources) const;
+  // The same; prints what became of each source.
   CalibrationData split(std::vector<RowSource> sources) const;
+  // The lines "training", "validation" and "report"; warns of fewer rows than asked for, and of too few to choose by.
+  void print_parts(const CalibrationData& parts) const;
+  std::int64_t positions() const { return length - 1; }  // of a row
   std::string describe() const;
 
  private:
   std::vector<RowSource> chat_sources(const std::vector<std::string>& files, const Tokenizer& tokenizer,
                                       const nlohmann::json& config) const;
   ChatOptions chat_options() const;
-  SourceSplit shared_split(std::vector<RowSource> sources) const;
 };
 
 // All rows in one list.
@@ -69,9 +76,7 @@ std::vector<TokenRow> rows_of(std::vector<RowSource> sources);
 std::chrono::sys_seconds parse_date(const std::string& text);
 std::string date_text(std::chrono::sys_seconds date);
 
-// "12 rows, 6144 tokens"
+// "12 rows, 6144 positions"
 std::string count_text(std::span<const TokenRow> rows);
-// The lines "training", "validation" and "report".
-void print_parts(const CalibrationData& data);
 
 }  // namespace mixtape::cli

@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/group_table.h"
+#include "cli/inputs.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/terminal.h"
@@ -18,6 +19,7 @@
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/io/json_file.h"
+#include "mixtape/io/tensor_list.h"
 #include "mixtape/io/tokenizer_files.h"
 
 namespace mixtape::cli {
@@ -33,7 +35,7 @@ struct PretrainOptions {
   DType compute_dtype() const { return dtype == "bf16" ? DType::bf16 : DType::f32; }
 
   PretrainOptions() {
-    text.length = 256;
+    text.length = 257;
     text.validation_rows = 32;
     text.report_rows = 64;
     train.steps = 1000;
@@ -77,16 +79,16 @@ class TrainRun {
   int run() {
     check(o_.train);
     prepare();
+    output_.require_space(file_bytes());
     watch_interrupts();
     StageDisplay display;
-    Parameters parameters = initial_parameters(config_, o_.text.seed, device_);
-    output_.require_space(file_bytes(parameters));
+    Parameters parameters = initial_parameters(config_, o_.text.seed, device_, display.hooks());
     NextToken signal;
     const TrainRows rows = {data_.train, data_.validation,
                             shuffled_batches(data_.train.size(), o_.train.batch_size, o_.text.seed)};
     const TrainReport report = train(config_, parameters, o_.compute_dtype(), signal, tape_, rows, o_.train,
                                      {.run = display.hooks()});
-    if (report.stopped_early && !o_.write_on_interrupt) {
+    if (report.stopped_early && (!o_.write_on_interrupt || report.best_step == 0)) {
       display.close();
       note(fmt::format("mixtape: interrupted after {} steps; nothing was written", report.steps_done));
       return Status::stopped;
@@ -97,8 +99,7 @@ class TrainRun {
       note(fmt::format("mixtape: interrupted after {} steps, not evaluated", report.steps_done));
       return Status::ok;
     }
-    tell(report, *result);
-    return report.best_step > 0 ? Status::ok : Status::not_improved;
+    return tell(report, *result);
   }
 
  private:
@@ -113,15 +114,14 @@ class TrainRun {
     const Tokenizer tokenizer = Tokenizer::load(o_.tokenizer);
     data_ = o_.text.split(
         o_.text.file_sources(tokenizer, read_tokenizer_config(o_.tokenizer), config_.vocab_size));
-    print_parts(data_);
+    o_.text.print_parts(data_);
     warn_if_beyond_context(config_, o_.text.length);
     print_epochs(o_.train, static_cast<std::int64_t>(data_.train.size()));
   }
 
-  std::uint64_t file_bytes(const Parameters& parameters) const {
+  std::uint64_t file_bytes() const {
     std::uint64_t elements = 0;
-    for (const auto& [name, value] : parameters.dense)
-      elements += static_cast<std::uint64_t>(value.shape().numel());
+    for (const ModelTensor& t : tensor_list(config_)) elements += static_cast<std::uint64_t>(t.shape.numel());
     return elements * size_of(config_.dtype.value_or(DType::f32));
   }
 
@@ -150,18 +150,30 @@ class TrainRun {
     return result;
   }
 
-  void tell(const TrainReport& report, const Evaluation& result) {
+  Status tell(const TrainReport& report, const Evaluation& result) {
     const double unigram = unigram_perplexity(data_.train, data_.report, config_.vocab_size);
     fmt::print(
         "held-out perplexity {:.3f} +- {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
         result.perplexity, result.perplexity_error, unigram, result.perplexity / unigram);
     print_group_perplexities(data_.report_groups, result);
+    print_course(report);
+    const bool improved = report.best_step > 0 && result.perplexity < unigram;
+    if (report.best_step == 0) {
+      fmt::print("no state was better than the start; the initial weights were written\n");
+    } else if (!improved) {
+      fmt::print(
+          "the model predicts no better than the tokens' frequencies alone: more --steps, more text or a "
+          "smaller --lr may help\n");
+    }
     report_file_.write({{"ppl", result.perplexity},
                         {"ppl_error", result.perplexity_error},
                         {"ppl_unigram", unigram},
                         {"steps", report.steps_done},
+                        {"best_step", report.best_step},
+                        {"diverged", report.diverged},
                         {"seed", o_.text.seed},
                         {"tokens_per_second", static_cast<double>(report.tokens_seen) / report.seconds}});
+    return improved ? Status::ok : Status::not_improved;
   }
 
   PretrainOptions o_;
@@ -197,7 +209,11 @@ void add_train(CLI::App& app, int& status) {
   command->footer(
       "Example:\n"
       "  mixtape train --config config.json --tokenizer DIR --text corpus.txt -o small");
-  command->callback([o, &status] { status = TrainRun(*o).run(); });
+  command->callback([o, &status] {
+    require_files(o->text.files());
+    require_files({o->config_file, o->tokenizer + "/tokenizer.json"});
+    status = TrainRun(*o).run();
+  });
 }
 
 }  // namespace mixtape::cli

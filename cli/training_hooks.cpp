@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "cli/signals.h"
 #include "cli/terminal.h"
 
@@ -27,10 +29,29 @@ void StageDisplay::show(const StageProgress& p) {
   line_->update(p.done, p.total, figures);
 }
 
+void print_course(const TrainReport& report) {
+  if (report.diverged) {
+    fmt::print("step {} had a loss that is not finite: training ended there; a smaller --lr may help\n",
+               report.steps_done);
+  }
+  if (report.empty_batches > 0)
+    fmt::print("{} batches had no position with a target\n", report.empty_batches);
+  if (report.validation.empty()) return;
+  const ValidationPoint &first = report.validation.front(), &last = report.validation.back();
+  if (last.loss > first.loss) {
+    fmt::print(
+        "the validation loss rose from {:.4f} at the start to {:.4f} at step {}: a smaller --lr may help\n",
+        first.loss, last.loss, last.step);
+  }
+}
+
 void print_epochs(const TrainOptions& options, std::int64_t rows) {
-  const double epochs = static_cast<double>(options.steps) * static_cast<double>(options.batch_size) /
-                        static_cast<double>(rows);
-  fmt::print("steps        {} x {} rows = {:.1f} epochs\n", options.steps, options.batch_size, epochs);
+  const std::int64_t batch = std::min(options.batch_size, rows);
+  const double epochs =
+      static_cast<double>(options.steps) * static_cast<double>(batch) / static_cast<double>(rows);
+  fmt::print("steps        {} x {} rows = {:.1f} epochs\n", options.steps, batch, epochs);
+  if (batch < options.batch_size)
+    warn(fmt::format("--batch is {}, found {} training rows", options.batch_size, rows));
   if (epochs > 4.0)
     warn(fmt::format("each row is seen {:.0f} times; more text or fewer --steps learn more", epochs));
 }

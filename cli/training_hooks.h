@@ -22,7 +22,11 @@ class StageDisplay {
   std::unique_ptr<Progress> line_;
 };
 
-// How often each of `rows` training rows will be seen; from four times on with a warning.
+// What a training should be known for: an end before its last step, a loss that rose from its best state on.
+void print_course(const TrainReport& report);
+
+// How often each of `rows` training rows will be seen; from four times on with a warning. Of a batch larger than they
+// are, what is left of it.
 void print_epochs(const TrainOptions& options, std::int64_t rows);
 
 }  // namespace mixtape::cli

@@ -10,4 +10,4 @@ trap 'rm -rf "$work"' EXIT
   >"$work/corpus.txt"
 rm -rf models/tiny-moe
 "$mixtape" train --config models/tiny-moe-recipe/config.json --tokenizer tests/data/stories260k --text "$work/corpus.txt" \
-  --length 256 --batch 16 --steps "1200" --lr 3e-3 --seed 1 --out models/tiny-moe --json models/tiny-moe.json
+  --length 257 --batch 16 --steps "1200" --lr 3e-3 --seed 1 --out models/tiny-moe --json models/tiny-moe.json

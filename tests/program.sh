@@ -27,12 +27,12 @@ printf 'Once upon a time\n%.0s' $(seq 40) >"$work/short.txt"
 printf 'bad \xff byte\n' >"$work/latin.txt"
 
 expect 1 "output directory exists" quantize --model $model --out "$work/exists"
-expect 1 "cannot open" quantize --model "$work/absent.gguf" --out "$work/new"
+expect 2 "absent.gguf: no such file or directory" quantize --model "$work/absent.gguf" --out "$work/new"
 expect 2 "" quantize --model $model --out "$work/new" --bits 7
 expect 2 "" quantize --model $model --out "$work/new" --group-size 0
 expect 2 "expected at least" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/short.txt"
 expect 2 "expected at least" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/empty.txt"
-expect 1 "latin.txt" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/latin.txt"
+expect 2 "latin.txt" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/latin.txt"
 expect 2 "expected one of --text" calibrate --model $model --out "$work/new" --group-size 32
 expect 2 "" nonsense
 expect 0 "bits per weight" calibrate --model $model --out "$work/new" --group-size 32 --data self --dry-run
@@ -83,9 +83,9 @@ sed 's/float32/float16/' $model/config.json >"$work/half.json"
 sed 's/.*/{"text": "&"}/' "$work/story.txt" >"$work/story.jsonl"
 train="train --config $work/half.json --tokenizer $model --out $work/half $few"
 expect 2 "" $train --data self
-expect 0 "wrote" $train --text "$work/story.txt"
+expect 3 "wrote" $train --text "$work/story.txt"
 rm -r "$work/half"
-expect 0 "wrote" $train --chats "$work/story.jsonl"
+expect 3 "wrote" $train --chats "$work/story.jsonl"
 rm -r "$work/half"
 echo '{"messages": [{"role": "user", "content": "Hi"}]}' >"$work/chat.jsonl"
 expect 2 "no chat template" $train --chats "$work/chat.jsonl"
@@ -99,7 +99,7 @@ expect 0 "KL cut by" $dwq --lr 0.001 --top-k 8 --target-dir "$work/targets"
 rm -r "$work/few"
 expect 0 "KL cut by" $dwq --lr 0.001 --top-k 8 --target-dir "$work/targets"
 rm -r "$work/few"
-expect 1 "targets were made from other data, model or settings" $dwq --top-k 9 --target-dir "$work/targets"
+expect 2 "targets were made from other data, model or settings" $dwq --top-k 9 --target-dir "$work/targets"
 expect 0 "last state kept" $dwq --reference-compat --lr 1e-4 --dtype bf16
 rm -r "$work/few" "$work/targets" "$work"/half.json "$work"/*.jsonl
 interrupt 130 "nothing was written"

@@ -66,7 +66,7 @@ model tools
 echo "$named, \"chat_template\": [{\"name\": \"default\", \"template\": \"$plain\"},
   {\"name\": \"tool_use\", \"template\": \"{{ messages[0].content }}{{ tools|tojson * 9 }}\"}]}" >"$work/tools/tokenizer_config.json"
 chats 12 "Hi" ', "tools": [{"name": "look_up"}]' >"$work/tools.jsonl"
-dwq tools "12 of 12 chats, after 65 tokens" --length 64 --chats "$work/tools.jsonl"
+dwq tools "12 of 12 chats, after 64 tokens" --length 64 --chats "$work/tools.jsonl"
 
 model refusing
 echo "$named, \"chat_template\": \"{% if 'time 7' in messages[0].content %}{{ raise_exception('never 7') }}{% endif %}\"}" \

@@ -40,7 +40,7 @@ class Ours:
         if self.command == "quantize":
             return base
         texts = [word for file in bench.calibration.files for word in ("--text", file)]
-        return base + texts + ["--length", bench.length - 1, "--rows", bench.rows, "--validation-rows", bench.validation,
+        return base + texts + ["--length", bench.length, "--rows", bench.rows, "--validation-rows", bench.validation,
                                "--report-rows", 6]
 
     def tokens(self, bench):

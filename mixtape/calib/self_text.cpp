@@ -56,6 +56,17 @@ std::vector<Kind> kinds_of(const Beginnings& b, std::size_t rows, std::uint64_t 
   return kinds;
 }
 
+std::vector<Kind> checked_kinds(const Beginnings& beginnings, std::int64_t rows, std::int64_t length,
+                                std::uint64_t seed) {
+  require(rows > 0, "self: rows are ", rows, ", expected 1 or more");
+  std::vector<Kind> kinds = kinds_of(beginnings, static_cast<std::size_t>(rows), seed);
+  for (const Kind& kind : kinds) {
+    require(kind.begun() <= length, "self: a beginning has ", kind.begun(), " tokens, expected at most ",
+            length, ", the positions of a row");
+  }
+  return kinds;
+}
+
 }  // namespace
 
 std::optional<ChatTurns> chat_turns(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
@@ -81,17 +92,18 @@ std::optional<ChatTurns> chat_turns(const ChatTemplate& chat_template, const Tok
   return ChatTurns{parts[0], parts[1], parts[2]};
 }
 
+void check(const Beginnings& beginnings, std::int64_t rows, std::int64_t length) {
+  checked_kinds(beginnings, rows, length, 0);
+}
+
 std::vector<TokenRow> self_rows(const CausalLm& model, Tape& tape, const Beginnings& beginnings,
                                 std::int64_t rows, std::int64_t length, std::int64_t batch,
                                 std::uint64_t seed, const RunHooks& hooks) {
-  require(rows > 0 && batch > 0, "self: rows and batch are ", rows, " and ", batch, ", expected 1 or more");
-  const std::vector<Kind> kinds = kinds_of(beginnings, static_cast<std::size_t>(rows), seed);
+  require(batch > 0, "self: batch is ", batch, ", expected 1 or more");
+  const std::vector<Kind> kinds = checked_kinds(beginnings, rows, length, seed);
   std::int64_t tokens = 0, total = 0;
   for (const Kind& kind : kinds) {
-    const std::int64_t begun = kind.begun();
-    require(begun <= length, "self: a beginning has ", begun, " tokens, expected at most ", length,
-            ", the positions of a row");
-    total += static_cast<std::int64_t>(kind.prompts.size()) * (length + 1 - begun);
+    total += static_cast<std::int64_t>(kind.prompts.size()) * (length + 1 - kind.begun());
   }
   const auto report = [&] {
     hooks.report({.stage = "sampling", .done = tokens, .total = total, .unit = "tokens"});

@@ -34,9 +34,12 @@ struct Beginnings {
 };
 inline constexpr std::size_t kBeginning = 8;
 
+// Throws invalid_argument where there is no beginning for one of `rows` rows, or one is longer than the `length`
+// positions of a row.
+void check(const Beginnings& beginnings, std::int64_t rows, std::int64_t length);
+
 // `rows` rows of length+1 tokens drawn at temperature 1, `batch` at a time; the draws depend on the seed alone.
-// Reports tokens as the stage "sampling". Throws invalid_argument where there is no beginning, or one is longer than a
-// row; interrupted.
+// Reports tokens as the stage "sampling". Throws what check throws; interrupted.
 std::vector<TokenRow> self_rows(const CausalLm& model, Tape& tape, const Beginnings& beginnings,
                                 std::int64_t rows, std::int64_t length, std::int64_t batch,
                                 std::uint64_t seed, const RunHooks& hooks = {});

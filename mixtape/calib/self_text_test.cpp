@@ -88,8 +88,10 @@ TEST_F(SelfTextTest, BeginningsThatCannotBe) {
                        "a beginning has 20 tokens, expected at most 19");
   MIXTAPE_EXPECT_ERROR(rows_of({.first = {}, .chat = {}, .ends = {}, .texts = {{1, 2, 3}}}, 3), code,
                        "found no text of more than 8 tokens");
-  EXPECT_EQ(rows_of({.first = 1, .chat = longer, .ends = {}, .texts = {}}, 1).size(),
-            1u);  // none of that kind
+  const Beginnings one_fits = {.first = 1, .chat = longer, .ends = {}, .texts = {}};
+  EXPECT_EQ(rows_of(one_fits, 1).size(), 1u);  // none of that kind
+  EXPECT_NO_THROW(check(one_fits, 1, 19));
+  MIXTAPE_EXPECT_ERROR(check(one_fits, 2, 19), code, "a beginning has 20 tokens, expected at most 19");
 }
 
 TEST(ChatTurns, AreWhatStandsBetweenTheMessages) {

@@ -65,7 +65,7 @@ no matrix of the model would be quantized|quantize --model $model --out $work/ne
 --validation-rows is 9223372036854775807, expected|$dwq --validation-rows 9223372036854775807
 --report-rows is 0, expected a whole number, 1 or more|$dwq --report-rows 0
 --self-rows is 0, expected a whole number, 1 or more|$dwq --self-rows 0
---length is 7, expected a whole number, 8 to 131072|$dwq --max-seq-length 7
+--length is 8, expected a whole number, 9 to 131073|$dwq --max-seq-length 8
 --seed is -1, expected a whole number, 0 to|$dwq --seed -1
 --seed is 99999999999999999999999, expected|$dwq --seed 99999999999999999999999
 --count is 0, expected a whole number, 1 or more|$generate -n 0

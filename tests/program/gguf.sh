@@ -71,10 +71,10 @@ refused() {
   refused 1 "$work/a.gguf: output file exists" $quantize -o "$work/a.gguf"
   refused 2 "--imatrix has no effect: --fit mlx" $quantize $new --fit mlx --imatrix "$work/i.gguf"
   refused 2 "--rounding has no effect: --fit least-squares" $quantize $new --imatrix "$work/i.gguf" --rounding cpu
-  refused 1 "is importance of another model" quantize $moe $new --imatrix "$work/i.gguf"
-  refused 1 "its general.type is not 'imatrix'" $quantize $new --imatrix "$work/a.gguf"
-  refused 1 "read as an importance matrix of the older form" $quantize $new --imatrix "$work/story"
-  refused 1 "$work/none: " $quantize $new --imatrix "$work/none"
+  refused 2 "is importance of another model" quantize $moe $new --imatrix "$work/i.gguf"
+  refused 2 "its general.type is not 'imatrix'" $quantize $new --imatrix "$work/a.gguf"
+  refused 2 "read as an importance matrix of the older form" $quantize $new --imatrix "$work/story"
+  refused 2 "$work/none: " $quantize $new --imatrix "$work/none"
   refused 2 "--save-imatrix has no effect: --fit mlx gathers none" calibrate $model $text $new --group-size 32 --fit mlx --save-imatrix "$work/x"
   refused 2 "--save-imatrix: $work/new.gguf lies in the directory of --out" calibrate $model $text $new --group-size 32 --save-imatrix "$work/new.gguf"
   refused 2 "is a file that this run reads" calibrate $model $text $new --group-size 32 --save-imatrix "$work/story"
@@ -93,7 +93,7 @@ t = json.load(open(sys.argv[1]))
 t["normalizer"]["normalizers"].append({"type": "Lowercase"})
 json.dump(t, open(sys.argv[1], "w"))
 END
-refused 1 'normalizer {"type":"Lowercase"} has no counterpart in GGUF files' quantize "$work/odd" -o "$work/new.gguf" --group-size 32
+refused 2 'normalizer {"type":"Lowercase"} has no counterpart in GGUF files' quantize "$work/odd" -o "$work/new.gguf" --group-size 32
 rm -r "$work/odd"
 
 # A full disk: refused at the start; nothing half-written is left.

@@ -24,7 +24,7 @@ left() {
 
 # phase NAME MARK STATUS LEFT ARGUMENTS...: the signal comes when the log has the mark.
 phase() {
-  local name=$1 mark=$2 status=$3 expected=$4 process found began took has
+  local name=$1 mark=$2 status=$3 expected=$4 process found began has
   shift 4
   : >"$log"
   case $name in
@@ -67,6 +67,12 @@ short="--steps 20 --validate-every 1"
   phase "calibrate, writing" "writing: " 143 nothing $calibrate $text --report-rows 2 $short
   phase "calibrate, writing" "writing: " 0 "the model" $calibrate $text --report-rows 2 $short $option
   phase "quantize, writing" "writing: " 143 nothing quantize --model "$model" --group-size 32 --out "$work/new"
+  # 128 million values to be drawn first.
+  sed 's/"vocab_size": *[0-9]*/"vocab_size": 2000000/' "$model/config.json" >"$work/large.json"
+  for o in "" $option; do
+    phase "train, initializing" "^steps  " 143 nothing train --config "$work/large.json" --tokenizer "$model" --out "$work/new" $text --report-rows 2 $o
+    [ $took -lt 1500 ] || complain "train, initializing: ended after $took ms"
+  done
   phase "train, training" "step   500  validation" 143 nothing $train $text --report-rows 2 --steps 5000
   phase "train, training" "step   500  validation" 0 "the model" $train $text --report-rows 2 --steps 5000 $option
   phase "train, writing" "writing: " 143 nothing $train $text --report-rows 2 --steps 20
@@ -75,5 +81,5 @@ short="--steps 20 --validate-every 1"
   phase "train, evaluation" "evaluating result" 0 "the model" $train $text --report-rows 150 --steps 20 $option
 }
 
-only story log slow_disk.so
+only story log slow_disk.so large.json
 finish

@@ -56,9 +56,9 @@ refused() {
   refused 2 "bits is 7" $quantize --bits-for lm_head=7
   refused 2 "bits for '*.down_prj': matches no matrix of $model, the nearest is 'model.layers.0.mlp.down_proj'" $quantize --bits-for '*.down_prj=6'
   refused 2 "quantize: --bits excludes --plan" quantize $model --out $work/new --plan "$work/plan" --bits 3
-  refused 1 "plan of another model: " quantize models/tiny-moe --out "$work/new" --plan "$work/plan"
-  refused 1 "expected a plan" quantize "$model" --out "$work/new" --plan "$model/config.json"
-  refused 1 "$work/none: " quantize "$model" --out "$work/new" --plan "$work/none"
+  refused 2 "plan of another model: " quantize models/tiny-moe --out "$work/new" --plan "$work/plan"
+  refused 2 "expected a plan" quantize "$model" --out "$work/new" --plan "$model/config.json"
+  refused 2 "$work/none: " quantize "$model" --out "$work/new" --plan "$work/none"
   refused 2 "--save-plan: $work/new/plan lies in the directory of --out" $quantize --save-plan "$work/new/plan"
 }
 sed 's/"model.layers.0.mlp.down_proj": false/"model.layers.0.mlp.down_proj": {"bits": 4, "group_size": 64}/' "$work/plan" >"$work/unfit"
