@@ -21,7 +21,7 @@ void BitBudget::add(CLI::App& command) {
   bpw->default_str("");
   CLI::Option* bytes = group.bytes("--size", size, "The same, for so many bytes of weights: 300MB, 1.5GB");
   bpw->excludes(bytes);
-  for (const char* other : {"--bits", "--group-size", "--plan", "--smaller-groups"}) {
+  for (const char* other : {"--bits", "--group-size", "--type", "--plan", "--smaller-groups"}) {
     bpw->excludes(command.get_option(other));
     bytes->excludes(command.get_option(other));
   }

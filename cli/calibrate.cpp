@@ -303,6 +303,7 @@ void add_calibrate(CLI::App& app, int& status) {
       "  mixtape calibrate -m Qwen3-0.6B -o Qwen3-0.6B-3bit --bits 3 --text my_text.txt\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out --recipe best --chats chats.jsonl\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out --bpw 3.5 --text my_text.txt\n"
+      "  mixtape calibrate -m Qwen3-0.6B -o out.gguf --type q4_k_m --text my_text.txt\n"
       "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
   command->callback([o, command, &status] {
     o->finish(*command);

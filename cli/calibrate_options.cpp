@@ -148,12 +148,14 @@ void CalibrateOptions::finish(const CLI::App& command) {
   require_files(text.files());
   refuse_same_place(
       {{"--save-plan", quantize.saved_plan}, {"--json", json_file}, {"--save-imatrix", saved_imatrix}});
+  quantize.finish(command);
   check_targets(*this);
   dwq.loss.rest_bucket = dwq.loss.top_k > 0 && !reference_compat;
   chooses_batch = command.count("--batch") == 0;
   chooses_steps = command.count("--steps") == 0;
   dwq.rate_from_start = command.count("--lr") == 0;
   if (reference_compat) use_reference_recipe(command, *this);
+  quantize.has_importance = fit != "mlx";
   dwq.target_dir = target_dir;
   dwq.seed = text.seed;
 }

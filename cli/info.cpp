@@ -222,6 +222,13 @@ void print_tensors(const ModelSource& source) {
     fmt::print("{:<60} {}{}\n", tensor, name(source.stored_dtype(tensor)), str(source.shape(tensor)));
 }
 
+// Under the names that the file gives them.
+void print_gguf_tensors(const fs::path& path) {
+  const GgufFile file(path);
+  for (const GgufTensor& t : file.tensors())
+    fmt::print("{:<60} {}{}\n", t.name, gguf_type_info(t.type).name, str(t.shape));
+}
+
 struct InfoOptions {
   std::string path, json_file;
   bool list = false;
@@ -240,7 +247,7 @@ void run_info(const InfoOptions& o) {
              fs::is_directory(path) ? forms_of_directory(*source, tensor_list(config)) : forms_of_gguf(path));
   tell_size(facts, path);
   facts.print();
-  if (o.list) print_tensors(*source);
+  if (o.list) fs::is_directory(path) ? print_tensors(*source) : print_gguf_tensors(path);
   report.write(facts.json());
 }
 

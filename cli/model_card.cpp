@@ -90,7 +90,8 @@ nlohmann::json model_record(const std::string& command, const ModelOptions& mode
   const BitBudget& budget = quantize.budget;
   if (budget.bits_per_weight > 0.0) json["bpw"] = budget.bits_per_weight;
   if (budget.size > 0) json["size"] = budget.size;
-  if (quantize.plan_file.empty() && !budget.is_set())
+  if (!quantize.type.empty()) json["type"] = quantize.type;
+  if (quantize.plan_file.empty() && quantize.type.empty() && !budget.is_set())
     json.update({{"bits", quantize.bits}, {"group_size", quantize.group_size}});
   if (!quantize.plan_file.empty()) json["plan"] = quantize.plan_file;
   if (!quantize.bits_for.empty()) json["bits_for"] = quantize.bits_for;

@@ -23,12 +23,14 @@ namespace {
 struct QuantizeCommand {
   ModelOptions model;
   QuantizeOptions quantize;
-  std::string fit;  // mlx or least-squares; empty: by whether there is importance
+  std::string fit;  // mlx or least-squares; empty: by whether there are importance or blocks
   std::string imatrix;
 
   void finish(const CLI::App& command) {
     require_files({imatrix});
-    if (fit.empty()) fit = imatrix.empty() ? "mlx" : "least-squares";
+    if (fit.empty()) fit = imatrix.empty() && quantize.type.empty() ? "mlx" : "least-squares";
+    quantize.has_importance = !imatrix.empty();
+    quantize.finish(command);
     require(fit != "mlx" || imatrix.empty(), "--imatrix has no effect: --fit mlx");
     require(fit == "mlx" || command.count("--rounding") == 0, "--rounding has no effect: --fit ", fit);
   }
@@ -94,14 +96,14 @@ void add_quantize(CLI::App& app, int&) {
   group.choice(
       "--fit", o->fit, {"mlx", "least-squares"},
       "mlx: plain rounding, exactly as MLX does; least-squares: scales and biases of least error; if "
-      "not given, mlx without --imatrix");
+      "not given, mlx without --imatrix or --type");
   group.path("--imatrix", o->imatrix, "FILE",
              "Importance of the input channels, llama.cpp's file (GGUF or .dat): their errors are weighted");
   command->footer(
       "Examples:\n"
       "  mixtape quantize -m Qwen3-0.6B -o Qwen3-0.6B-4bit\n"
       "  mixtape quantize -m model.gguf -o model-3bit --bits 3 --imatrix imatrix.gguf\n"
-      "  mixtape quantize -m Qwen3-0.6B -o Qwen3-0.6B-Q4_1.gguf --group-size 32\n"
+      "  mixtape quantize -m Qwen3-0.6B -o Qwen3-0.6B-Q4_K_M.gguf --type q4_k_m\n"
       "  mixtape quantize -m Qwen3-0.6B -o out --bits 3 --bits-for '*.down_proj=6'");
   command->callback([o, command] {
     o->finish(*command);

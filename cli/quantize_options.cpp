@@ -24,10 +24,20 @@ void QuantizeOptions::add(CLI::App& command) {
       group.whole("--bits,--q-bits", bits, {2, 3, 4, 5, 6, 8}, "Bits per code: 2, 3, 4, 5, 6 or 8");
   CLI::Option* same_group = group.whole("--group-size,--q-group-size", group_size, {32, 64, 128},
                                         "Weights that share a scale: 32, 64 or 128");
+  std::vector<std::string> mixes;
+  for (const GgufMix& mix : gguf_mixes()) mixes.push_back(mix.name);
+  group
+      .choice("--type", type, mixes,
+              "Types of a GGUF file, chosen by matrix as llama-quantize does: q2_k, q3_k_s q3_k_m q3_k_l, "
+              "q4_0 q4_1, "
+              "q4_k_s q4_k_m, q5_0 q5_1, q5_k_s q5_k_m, q6_k, q8_0")
+      ->excludes(same_bits)
+      ->excludes(same_group);
   group
       .paths(
           "--bits-for", bits_for, "GLOB=BITS[:GROUP]",
-          "Bits, or float, of modules whose path matches, '*.down_proj=6'; may be repeated: the last counts")
+          "Bits, float or a type (q6_k) of modules whose path matches, '*.down_proj=6'; may be repeated: the "
+          "last counts")
       ->allow_extra_args(false)
       ->each([](const std::string& rule) { ModuleRule::parse(rule, "--bits-for"); });
   group.choice("--rounding,--mode", mode, {"gpu", "cpu"},
@@ -39,7 +49,16 @@ void QuantizeOptions::add(CLI::App& command) {
       .path("--plan", plan_file, "FILE",
             "Store each module as a plan of --save-plan says, not as --bits does")
       ->excludes(same_bits)
-      ->excludes(same_group);
+      ->excludes(same_group)
+      ->excludes(command.get_option("--type"));
+}
+
+void QuantizeOptions::finish(const CLI::App& command) const {
+  if (type.empty()) return;
+  require(is_gguf(), "--type ", type, " is a GGUF file's: --out is '", out,
+          "', expected a name that ends in .gguf, or --format gguf");
+  for (const char* name : {"--rounding", "--smaller-groups"})
+    require(command.count(name) == 0, name, " has no effect: --type ", type);
 }
 
 QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
@@ -50,6 +69,7 @@ QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
             "--bpw and --size choose among the formats of an MLX directory, found a GGUF file as the output");
     options = open_options();
   }
+  if (!type.empty()) options = mix_options(gguf_mix(type), opened.config, has_importance);
   if (!plan_file.empty()) options = read_plan(plan_file, *opened.source);
   for (const std::string& rule : bits_for) options.rules.push_back(ModuleRule::parse(rule, "--bits-for"));
   options.quantize_routers = quantize_routers;
@@ -61,6 +81,7 @@ QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
           "no matrix of the model would be quantized: ", skipped.empty() ? "there is none" : skipped[0].path,
           ": ", skipped.empty() ? "" : skipped[0].reason,
           "; --smaller-groups or another --group-size may help");
+  if (!is_gguf()) refuse_blocks(plan);
   return plan;
 }
 
@@ -79,6 +100,21 @@ static void print_skipped(const QuantizationPlan& plan, bool all) {
 }
 
 static std::string str_of(const StoredAs& stored) { return stored ? stored->name() : "float"; }
+
+// A line for each format that others could not have.
+static void print_replaced(const QuantizationPlan& plan) {
+  std::map<std::string, std::vector<const PlannedModule*>> by_format;
+  for (const PlannedModule& m : plan.modules) {
+    if (m.instead_of && m.instead_of->is_blocks())
+      by_format[fmt::format("{:<12} instead of {}", str_of(m.stored), m.instead_of->name())].push_back(&m);
+  }
+  for (const auto& [what, modules] : by_format) {
+    const PlannedModule& m = *modules.front();
+    const std::string more = modules.size() > 1 ? fmt::format(" and {} more", modules.size() - 1) : "";
+    fmt::print("{}: {}{} (rows of {} are no multiple of {})\n", what, m.path, more, m.shape.cols(),
+               m.instead_of->unit());
+  }
+}
 
 // A line for each of several formats.
 static void print_formats(const QuantizationPlan& plan) {
@@ -106,7 +142,7 @@ void print_types(const QuantizationPlan& plan, const GgufPlan& gguf) {
   fmt::print("types        {}\n", types);
   std::map<int, GgufType> other;
   for (const PlannedModule& m : plan.modules) {
-    if (m.stored && m.stored->bits != 4 && m.stored->bits != 5)
+    if (m.stored && !m.stored->is_blocks() && m.stored->bits != 4 && m.stored->bits != 5)
       other.emplace(m.stored->bits, gguf_type_of(*m.stored));
   }
   for (const auto& [bits, type] : other)
@@ -132,6 +168,7 @@ void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const G
     fmt::print("left out     {} (the model has no such tensor)\n", name);
   }
   if (!all) print_formats(plan);
+  print_replaced(plan);
   print_skipped(plan, all);
   if (gguf) print_types(plan, *gguf);
   const StorageSize size = written_size(opened, plan, gguf);

@@ -10,6 +10,7 @@
 #include "cli/model_options.h"
 #include "cli/outputs.h"
 #include "mixtape/quant/gguf_export.h"
+#include "mixtape/quant/gguf_mix.h"
 #include "mixtape/quant/quantized_model.h"
 
 namespace mixtape::cli {
@@ -17,6 +18,7 @@ namespace mixtape::cli {
 struct QuantizeOptions {
   int bits = 4;
   int group_size = 64;
+  std::string type;  // of a GGUF file, a mix's name; empty: bits and groups
   std::string mode = "gpu";
   bool smaller_groups = false;
   bool quantize_routers = false;
@@ -25,15 +27,21 @@ struct QuantizeOptions {
   std::string saved_plan;
   std::string format;  // mlx or gguf; empty: by the name of `out`
   std::string out;
-  BitBudget budget;  // of commands that measure; then plan() leaves modules open
+  BitBudget budget;             // of commands that measure; then plan() leaves modules open
+  bool has_importance = false;  // the fit weights errors
 
   void add(CLI::App& command);
-  // Of --plan, or of the other options; then --bits-for.
+  // Once the command line is read. Throws for --type where no GGUF file will be written, and for options that would
+  // say nothing beside it.
+  void finish(const CLI::App& command) const;
+  // Of --plan, --type, or of the other options; then --bits-for. Throws, naming a module, where an MLX directory cannot
+  // hold it.
   QuantizationPlan plan(const OpenedModel& opened) const;
   // Of the GGUF file, if it will be one.
   std::optional<GgufPlan> plan_gguf(const OpenedModel& opened, const QuantizationPlan& plan) const {
     if (!is_gguf()) return std::nullopt;
-    return mixtape::plan_gguf(*opened.source, plan, model_dtype(*opened.source));
+    return mixtape::plan_gguf(*opened.source, plan, model_dtype(*opened.source),
+                              type.empty() ? nullptr : &gguf_mix(type));
   }
   // The file of --save-plan.
   ReportFile place_for_plan(const std::vector<std::string>& inputs) const {

@@ -9,6 +9,7 @@
 #include "mixtape/core/error.h"
 #include "mixtape/core/f16.h"
 #include "mixtape/io/gguf_model.h"
+#include "mixtape/quant/block_bytes.h"
 #include "mixtape/quant/quantized_model.h"
 
 namespace mixtape {
@@ -156,12 +157,13 @@ DType float_dtype_of(GgufType type) {
 
 }  // namespace
 
-GgufType gguf_type_of(AffineParams format) {
+GgufType gguf_type_of(const WeightFormat& format) {
+  if (format.is_blocks()) return gguf_type(format.block);
   return format.bits <= 4 ? GgufType::q4_1 : format.bits == 5 ? GgufType::q5_1 : GgufType::q8_0;
 }
 
 std::vector<std::byte> gguf_bytes(const std::string& name, const QuantizedWeight& weight, GgufLoss& loss) {
-  return Encoder(name, weight, loss).encode();
+  return format_of(weight).is_blocks() ? to_block_bytes(name, weight) : Encoder(name, weight, loss).encode();
 }
 
 std::vector<std::byte> gguf_bytes(const std::string& name, GgufType type, const Buffer& values) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "mixtape/io/gguf_blocks.h"
-#include "mixtape/ops/quantize/quantized_weight.h"
+#include "mixtape/quant/weight_format.h"
 #include "mixtape/runtime/buffer.h"
 
 namespace mixtape {
@@ -20,11 +20,11 @@ struct GgufLoss {
       0;  // decoded and rounded again, in a type without room for their codes and biases
 };
 
-// The smallest type of blocks of 32 that holds the codes: Q4_1 up to 4 bits, Q5_1 for 5. More bits have none; they
+// That of blocks; of affine codes the smallest type of blocks of 32 that holds them: Q4_1 up to 4 bits, Q5_1 for 5. More bits have none; they
 // are rounded again to Q8_0, exactly where each bias is -2^(bits-1) times its scale.
-GgufType gguf_type_of(AffineParams format);
+GgufType gguf_type_of(const WeightFormat& format);
 
-// A weight [..., N, K] in the type gguf_type_of(weight.format), row after row; groups of 64 and 128 repeat their scale.
+// A weight [..., N, K] in the type gguf_type_of(format_of(weight)), row after row; groups of 64 and 128 repeat their scale.
 // Throws invalid_argument, naming `name`, for a scale or bias that f16 overflows.
 std::vector<std::byte> gguf_bytes(const std::string& name, const QuantizedWeight& weight, GgufLoss& loss);
 

@@ -7,6 +7,7 @@
 #include "mixtape/core/error.h"
 #include "mixtape/io/gguf_config_writer.h"
 #include "mixtape/io/gguf_tokenizer_writer.h"
+#include "mixtape/quant/block_bytes.h"
 #include "mixtape/quant/tensor_providers.h"
 
 namespace mixtape {
@@ -34,28 +35,26 @@ std::vector<GgufPlannedTensor> tensors_of(const ModelConfig& config, const Quant
   return tensors;
 }
 
-// llama.cpp's number for a file whose matrices are mostly of this type.
-std::uint32_t file_type(const std::vector<GgufPlannedTensor>& tensors) {
+// llama.cpp's number for a file whose matrices are mostly of this type, of several mixes that of the middle one.
+std::uint32_t file_type(GgufType type) {
+  if (type == GgufType::f16) return 1;
+  if (type == GgufType::bf16) return 32;
+  std::vector<std::uint32_t> found;
+  for (const GgufMix& mix : gguf_mixes()) {
+    if (gguf_type(mix.base) == type) found.push_back(mix.file_type);
+  }
+  return found.empty() ? 0 : found[found.size() > 1 ? 1 : 0];  // 0: F32
+}
+
+// By weights.
+GgufType most_common_type(const std::vector<GgufPlannedTensor>& tensors) {
   std::map<GgufType, std::int64_t> weights;
   for (const GgufPlannedTensor& t : tensors) {
     if (t.tensor.kind != TensorKind::vector) weights[t.type] += t.tensor.shape.numel();
   }
-  const auto most = std::max_element(weights.begin(), weights.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  switch (most->first) {
-    case GgufType::f16:
-      return 1;
-    case GgufType::q4_1:
-      return 3;
-    case GgufType::q8_0:
-      return 7;
-    case GgufType::q5_1:
-      return 9;
-    case GgufType::bf16:
-      return 32;
-    default:
-      return 0;
-  }
+  return std::max_element(weights.begin(), weights.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
 }
 
 // The last part of the path, without ".gguf".
@@ -97,7 +96,7 @@ std::map<GgufType, std::int64_t> GgufPlan::types() const {
   return count;
 }
 
-GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
+GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, DType dtype, const GgufMix* mix) {
   nlohmann::json json = source.config_json();
   if (plan.unties_embeddings) json["tie_word_embeddings"] = false;
   const std::string where = source.where();
@@ -108,7 +107,7 @@ GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, DTyp
   gguf.rope_divisors = gguf_rope_divisors(config);
   gguf.metadata.add("general.type", "model");
   gguf.metadata.add("general.name", model_name(source));
-  gguf.metadata.add("general.file_type", file_type(gguf.tensors));
+  gguf.metadata.add("general.file_type", mix ? mix->file_type : file_type(most_common_type(gguf.tensors)));
   gguf.metadata.add("general.quantization_version", std::uint32_t{2});
   add_gguf_tokenizer(source.tokenizer_json(), source.tokenizer_config_json(), config, where, gguf.metadata);
   return gguf;

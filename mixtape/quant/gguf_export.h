@@ -8,6 +8,7 @@
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/gguf_writer.h"
 #include "mixtape/quant/gguf_encode.h"
+#include "mixtape/quant/gguf_mix.h"
 #include "mixtape/quant/quantized_model.h"
 
 namespace mixtape {
@@ -28,10 +29,11 @@ struct GgufPlan {
   std::map<GgufType, std::int64_t> types() const;  // how many tensors each has
 };
 
-// Codes become the type of gguf_type_of; float matrices are stored in `dtype`, vectors and routers in F32, as llama.cpp
+// Codes and blocks become the type of gguf_type_of; float matrices are stored in `dtype`, vectors and routers in F32, as llama.cpp
 // wants them. Throws not_supported or format, naming it, for an architecture, a setting, or a tokenizer component that
-// llama.cpp does not know.
-GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, DType dtype);
+// llama.cpp does not know. `mix`: what the plan was made by, if anything; the file is called after it.
+GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, DType dtype,
+                   const GgufMix* mix = nullptr);
 
 // Writes and commits `file`. Tensors that `tensors` does not give come from the source. Throws as write_quantized_model
 // does.

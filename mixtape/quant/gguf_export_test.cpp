@@ -113,6 +113,38 @@ class GgufExport : public ::testing::Test {
   TempDirectory directory_;
 };
 
+// Also the rows of q and k, which the file has in another order.
+TEST_F(GgufExport, BlocksKeepTheirValues) {
+  const auto source = open_model(kStories);
+  for (const BlockType type : {BlockType::q4_0, BlockType::q5_1}) {
+    const QuantizationPlan plan = plan_quantization(*source, {.params = type});
+    const auto found = open_gguf_model(written(
+        *source, plan, rounded_tensors(*source, Rounding::gpu, DType::f16, Device::cpu()), DType::f32));
+    const PlannedModule* key = plan.find("model.layers.1.self_attn.k_proj");
+    EXPECT_EQ(key->stored, StoredAs(type));
+    for (const PlannedModule& m : plan.modules) {
+      if (!m.stored) continue;
+      const Buffer w = source->load(m.source, DType::f32, Device::cpu());
+      EXPECT_EQ(found->load(m.source, DType::f32, Device::cpu()).to_vector<float>(),
+                decoded(quantize_matrix(m.path, w, type, Rounding::gpu, DType::f16)))
+          << m.path;
+    }
+  }
+}
+
+TEST_F(GgufExport, FileTypesAreLlamaCpps) {
+  const auto source = open_model(kMoe);
+  const auto number = [&](const QuantizationOptions& options, const GgufMix* mix) {
+    const QuantizationPlan plan = plan_quantization(*source, options);
+    const GgufPlan gguf = plan_gguf(*source, plan, DType::bf16, mix);
+    return static_cast<int>(gguf.metadata.find("general.file_type")->bytes[0]);
+  };
+  EXPECT_EQ(number({.params = BlockType::q4_0}, nullptr), 2);
+  EXPECT_EQ(number({.params = {5, 32}}, nullptr), 9);
+  const GgufMix& large = gguf_mix("q3_k_l");
+  EXPECT_EQ(number(mix_options(large, source->config(), false), &large), 13);
+}
+
 // Read again it is the same model: config, every tensor, the ids of texts.
 TEST_F(GgufExport, FloatModelsComeBack) {
   for (const char* model : {kStories, kMoe}) {

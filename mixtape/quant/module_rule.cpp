@@ -11,7 +11,7 @@
 namespace mixtape {
 namespace {
 
-constexpr const char* kForm = ", expected GLOB=BITS, GLOB=BITS:GROUP or GLOB=float";
+constexpr const char* kForm = ", expected GLOB=BITS, GLOB=BITS:GROUP, GLOB=float or GLOB=q4_k";
 
 // Nothing for what is no whole number.
 std::optional<std::int32_t> number(std::string_view text) {
@@ -41,7 +41,8 @@ ModuleRule ModuleRule::parse(const std::string& text, const std::string& where) 
   require(equals != text.npos && equals > 0, where, " is '", text, "'", kForm);
   ModuleRule rule{.pattern = text.substr(0, equals)};
   const std::string value = text.substr(equals + 1);
-  if (value == "float") return rule;
+  rule.block = block_type_of(value);
+  if (value == "float" || rule.block != BlockType::none) return rule;
   const std::size_t colon = value.find(':');
   const auto bits = number(std::string_view(value).substr(0, colon));
   const auto group = colon == value.npos ? 64 : number(std::string_view(value).substr(colon + 1));

@@ -6,15 +6,17 @@
 #include <vector>
 
 #include "mixtape/io/tensor_list.h"
+#include "mixtape/ops/quantize/block_format.h"
 
 namespace mixtape {
 
 struct ModuleRule {
   std::string pattern;          // of module paths, as core/glob.h has it
-  std::int32_t bits = 0;        // 0: float
+  std::int32_t bits = 0;        // 0: float, or blocks
   std::int32_t group_size = 0;  // 0: that of the other modules
+  BlockType block = BlockType::none;
 
-  // "*.down_proj=6", "model.layers.0.*=8:32", "lm_head=float". Throws invalid_argument, beginning with `where`.
+  // "*.down_proj=6", "model.layers.0.*=8:32", "lm_head=float", "lm_head=q8_0". Throws invalid_argument, beginning with `where`.
   static ModuleRule parse(const std::string& text, const std::string& where);
 };
 

@@ -13,6 +13,7 @@ const std::string kEmbedding = "model.embed_tokens";
 const std::string kHead = "lm_head";
 // Of routers, where they are quantized.
 constexpr AffineParams kRouterParams = {8, 64};
+constexpr std::int32_t kGgufGroup = 32;  // of affine codes beside blocks
 constexpr BlockType kRouterBlocks = BlockType::q8_0;
 
 // Orders tensors as the model runs: numbers by value, the output matrix last.
@@ -36,7 +37,8 @@ class Settings {
     take_modules(options);
     if (tied) join_ends();
     for (const ModuleRule& rule : options.rules) {
-      const StoredAs stored = stored_by(rule, options.params.group_size);
+      const StoredAs stored =
+          stored_by(rule, options.params.is_blocks() ? kGgufGroup : options.params.group_size);
       for (const std::string& path : matched_modules(rule, tensors, tied, source.where())) {
         set(path, stored, tied);
       }
@@ -60,6 +62,7 @@ class Settings {
     }
   }
   static StoredAs stored_by(const ModuleRule& rule, std::int32_t group_size) {
+    if (rule.block != BlockType::none) return WeightFormat(rule.block);
     if (rule.bits == 0) return std::nullopt;
     const WeightFormat params = {rule.bits, rule.group_size == 0 ? group_size : rule.group_size};
     params.check("bits for '" + rule.pattern + "'");
@@ -140,6 +143,7 @@ void decide(PlannedModule& module, const Settings& settings, const QuantizationO
                                                         : options.params;
   const std::int64_t cols = module.shape.cols();
   module.stored = fitting_format(cols, wanted, options.smaller_groups);
+  if (module.stored && *module.stored != wanted) module.instead_of = wanted;
   module.by_default = module.stored && !asked && !is_router;
   if (module.stored) return;
   require(!asked, "quantization of '", module.path, "': rows have ", cols,

@@ -31,8 +31,9 @@ struct PlannedModule {
   Shape shape;         // of the weight [..., N, K]
   TensorKind kind;
   StoredAs stored;
-  std::string reason;       // why a matrix stays in float; empty for vectors and quantized modules
-  bool by_default = false;  // quantized as QuantizationOptions::params say, by no rule or setting of its own
+  std::string reason;        // why a matrix stays in float; empty for vectors and quantized modules
+  bool by_default = false;   // quantized as QuantizationOptions::params say, by no rule or setting of its own
+  StoredAs instead_of = {};  // of which rows are no whole units; none: `stored` is what was asked for
 };
 
 struct QuantizationPlan {
@@ -47,11 +48,11 @@ struct QuantizationPlan {
 };
 
 // Quantizes every matrix but routers, in groups along the last dimension; norms, convolutions and other
-// vectors stay in float. Rows that are no whole blocks of 256 take the type of 32 that llama.cpp takes for them. Throws invalid_argument for options that cannot hold: a module that isn't there or
-// isn't a matrix, a rule that matches none, a group that the input size of a module with a setting of its own is no
-// multiple of; not_supported for a
-// source that is quantized already; format for a tensor of the model that the source lacks, or of another
-// shape, naming it.
+// vectors stay in float. Rows that are no whole blocks of 256 take the type of 32 that llama.cpp takes for
+// them. Throws invalid_argument for options that cannot hold: a module that isn't there or isn't a matrix, a rule that
+// matches none, a group that the input size of a module with a setting of its own is no multiple of; not_supported for a
+// source that is quantized already; format for a tensor of the model that the source lacks, or of another shape,
+// naming it.
 QuantizationPlan plan_quantization(const ModelSource& source, const QuantizationOptions& options);
 // The same for a model of these tensors.
 QuantizationPlan plan_quantization(const ModelSource& source, const std::vector<ModelTensor>& tensors,

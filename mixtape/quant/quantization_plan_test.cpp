@@ -185,9 +185,23 @@ TEST(QuantizationPlan, RulesByPattern) {
                        "bits for 'lm_head': bits is 7");
 }
 
+TEST(QuantizationPlan, RulesNameTypesOfGguf) {
+  const std::string up = "model.layers.9.mlp.switch_mlp.up_proj";
+  const auto stored = [&](const QuantizationOptions& options) { return *plan_of(kMoe, options).find(up); };
+  EXPECT_EQ(stored({.rules = rules({"*up_proj=q4_0"})}).stored, StoredAs(BlockType::q4_0));
+  EXPECT_EQ(stored({.rules = rules({"*up_proj=q4_0"})}).instead_of, std::nullopt);
+  // Rows of 64 are no whole blocks of 256.
+  const PlannedModule other = stored({.rules = rules({"*up_proj=Q6_K"})});
+  EXPECT_EQ(other.stored, StoredAs(BlockType::q8_0));
+  EXPECT_EQ(other.instead_of, StoredAs(BlockType::q6_k));
+  // Beside them bits are in groups as small as GGUF's.
+  EXPECT_EQ(stored({.params = BlockType::q6_k, .rules = rules({"*up_proj=5"})}).stored,
+            StoredAs(AffineParams{5, 32}));
+}
+
 TEST(QuantizationPlan, RulesAreRefusedThatSayNothing) {
   for (const char* text : {"", "a", "=4", "a=", "a=x", "a=4:", "a=4:x", "a=4:64:32", "a=:64", "a=4.5",
-                           "a=Float", "a=float:32", "a=99999999999"}) {
+                           "a=Float", "a=q4_x", "a=float:32", "a=99999999999"}) {
     MIXTAPE_EXPECT_ERROR(ModuleRule::parse(text, "--bits-for"), ErrorCode::invalid_argument,
                          str("--bits-for is '", text, "', expected GLOB=BITS"));
   }

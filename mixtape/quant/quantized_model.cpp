@@ -56,14 +56,6 @@ std::vector<TensorSpec> specs_of(const ModelSource& source, const QuantizationPl
   return specs;
 }
 
-void refuse_blocks(const QuantizationPlan& plan) {
-  for (const PlannedModule& m : plan.modules) {
-    if (!m.stored || !m.stored->is_blocks()) continue;
-    fail(ErrorCode::invalid_argument, "'", m.path, "' is planned as ", m.stored->name(),
-         ", which only a GGUF file holds, expected affine codes");
-  }
-}
-
 json written_config(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
   json config = source.config_json();
   if (plan.unties_embeddings) config["tie_word_embeddings"] = false;
@@ -153,6 +145,14 @@ QuantizedWeight quantize_matrix(const std::string& name, const Buffer& w, const 
 DType model_dtype(const ModelSource& source) {
   const std::optional<DType> stated = source.config().dtype;
   return stated ? *stated : source.stored_dtype("model.embed_tokens.weight");
+}
+
+void refuse_blocks(const QuantizationPlan& plan) {
+  for (const PlannedModule& m : plan.modules) {
+    if (!m.stored || !m.stored->is_blocks()) continue;
+    fail(ErrorCode::invalid_argument, "'", m.path, "' is planned as ", m.stored->name(),
+         ", which only a GGUF file holds, expected affine codes");
+  }
 }
 
 void write_quantized_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,

@@ -60,6 +60,24 @@ same_perplexity() {
   rm "$work"/[cdeg].gguf
 }
 
+# The mixes of llama-quantize. This model's rows of 128 are no blocks of 256: other types, listed; a plan says the same.
+# shellcheck disable=SC2086
+{
+  expect 0 "Q5_0         instead of Q4_K: model.layers.0.mlp.switch_mlp.down_proj and 13 more (rows of 128 are no multiple of 256)" quantize $moe -o "$work/q.gguf" --type q4_k_m --save-plan "$work/plan.json"
+  [[ $output == *"Q8_0         instead of Q6_K"* ]] || complain "quantize --type: $output"
+  grep -q '"mode": "q5_0"' "$work/plan.json" || complain "the plan names no type: $(head -c 300 "$work/plan.json")"
+  expect 0 "" quantize $moe -o "$work/p.gguf" --plan "$work/plan.json" --fit least-squares
+  [ "$(wc -c <"$work/p.gguf")" = "$(wc -c <"$work/q.gguf")" ] || complain "--plan makes a file of another size than --type"
+  expect 0 "blk.0.attn_q.weight " info "$work/q.gguf" --tensors
+  [[ $output == *" Q5_0[128,128]"* ]] || complain "info --tensors: $output"
+  expect 0 "" quantize $moe -o "$work/o.gguf" --type q4_0 --bits-for '*.v_proj=q8_0' --fit mlx
+  [[ $output == *"Q8_0"* ]] || complain "--bits-for with a type: $output"
+  rm "$work"/[pqo].gguf
+  expect 0 "llama-cli -m $work/t.gguf" calibrate $moe $text --type q2_k --recipe good --train scales --steps 4 -o "$work/t.gguf"
+  expect 0 "Once" generate "$work/t.gguf" --prompt Once -n 4
+  rm "$work/t.gguf"
+}
+
 # refused STATUS TEXT ARGUMENTS...: in a line, and nothing is left.
 refused() {
   expect_line "$@"
@@ -75,6 +93,13 @@ refused() {
   refused 2 "its general.type is not 'imatrix'" $quantize $new --imatrix "$work/a.gguf"
   refused 2 "read as an importance matrix of the older form" $quantize $new --imatrix "$work/story"
   refused 2 "$work/none: " $quantize $new --imatrix "$work/none"
+  refused 2 "--type q4_0 is a GGUF file's: --out is '$work/mlx'" quantize $moe -o "$work/mlx" --type q4_0
+  refused 2 "--type q4_0 is a GGUF file's" calibrate $moe $text -o "$work/new.gguf" --format mlx --type q4_0
+  refused 2 "is planned as Q8_0, which only a GGUF file holds" quantize $moe -o "$work/mlx" --plan "$work/plan.json"
+  refused 2 "--rounding has no effect: --type q4_0" quantize $moe $new --type q4_0 --rounding cpu
+  refused 2 "--bits excludes --type" quantize $moe $new --type q4_0 --bits 4
+  refused 2 "--type is q4_x, expected" quantize $moe $new --type q4_x
+  rm "$work/plan.json"
   refused 2 "--save-imatrix has no effect: --fit mlx gathers none" calibrate $model $text $new --group-size 32 --fit mlx --save-imatrix "$work/x"
   refused 2 "--save-imatrix: $work/new.gguf lies in the directory of --out" calibrate $model $text $new --group-size 32 --save-imatrix "$work/new.gguf"
   refused 2 "is a file that this run reads" calibrate $model $text $new --group-size 32 --save-imatrix "$work/story"

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""GGUF types beside llama.cpp's llama-quantize: sizes, types of tensors, weighted errors of the fits, and mean KL to the
+float model on texts that neither has seen, by `mixtape eval` in f32. Both take the same importance matrix.
+
+usage: gguf_types.py MIXTAPE LLAMA_QUANTIZE TEXTS WORK OUT.csv MODEL [--steps N] [--tokens N] TYPE...
+  MIXTAPE         the program
+  LLAMA_QUANTIZE  llama.cpp's program
+  TEXTS           folder of wikitext2_test.txt and tinyshakespeare.txt (report), moby_dick.txt and tiny_stories.txt
+  WORK            folder for models; what is there already is used again
+  OUT.csv         gets the rows of each TYPE (q4_k_m) that it doesn't have yet
+  MODEL           a model whose tokens the texts fit
+  --steps N       of training with scales; 0: none (default)
+  --tokens N      of each text that are evaluated (default 8192)
+Needs gguf and numpy.
+"""
+import argparse
+import csv
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFReader
+from gguf.quants import dequantize
+
+REPORT = {"wikitext2": "wikitext2_test.txt", "shakespeare": "tinyshakespeare.txt"}
+COLUMNS = ["model", "type", "method", "bytes", "other_types", "worst_error", "mean_error", "wikitext2_kl",
+           "wikitext2_error", "shakespeare_kl", "shakespeare_error", "seconds"]
+LENGTH = 256
+
+
+class Importance:
+    """Mean squares of the inputs of each tensor, [E, K]."""
+
+    def __init__(self, path):
+        self.squares = {}
+        tensors = {t.name: t for t in GGUFReader(path).tensors}
+        for name, t in tensors.items():
+            if not name.endswith(".in_sum2"):
+                continue
+            module = name[:-len(".in_sum2")]
+            counts = tensors[module + ".counts"].data.astype(np.float64).reshape(-1, 1)
+            sums = t.data.astype(np.float64).reshape(len(counts), -1)
+            self.squares[module] = np.divide(sums, counts, out=np.ones_like(sums), where=counts > 0)
+
+    def error(self, name, difference):
+        """Sum over a matrix [..., N, K] of h * d^2."""
+        h = self.squares.get(name)
+        d = difference.astype(np.float64) ** 2
+        if h is None:
+            return d.sum()
+        return (d.reshape(len(h), -1, d.shape[-1]) * h[:, None, :]).sum()
+
+
+def values(tensor):
+    return dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+
+
+class Bench:
+    def __init__(self, o):
+        self.o = o
+        o.work.mkdir(parents=True, exist_ok=True)
+        self.floats = self.made("f32.gguf", lambda out: self.ours("convert", "--floats", "f32", "-o", out))
+        self.importance_file = o.work / "imatrix.gguf"
+        if not self.importance_file.exists():
+            self.calibrate(o.work / "by_the_way.gguf", "q8_0", "--recipe", "fast", "--fit", "least-squares",
+                           "--save-imatrix", self.importance_file)
+        self.importance = Importance(self.importance_file)
+        self.originals = {t.name: values(t) for t in GGUFReader(self.floats).tensors if len(t.shape) > 1}
+
+    def ours(self, command, *options):
+        argv = [self.o.mixtape, command, "-m", self.o.model, *options]
+        subprocess.run([str(a) for a in argv], check=True, stdout=subprocess.DEVNULL)
+
+    def calibrate(self, out, mix, *options):
+        texts = [w for t in ("moby_dick.txt", "tiny_stories.txt") for w in ("--text", self.o.texts / t)]
+        self.ours("calibrate", "-o", out, "--type", mix, *texts, "--length", LENGTH, "--rows", 200,
+                  "--validation-rows", 8, "--report-rows", 8, "--batch", 4, *options)
+
+    def made(self, name, make):
+        out = self.o.work / name
+        if not out.exists():
+            make(out)
+        return out
+
+    def files(self, mix):
+        """Method -> file and seconds."""
+        quantize = [self.o.llama_quantize, "--imatrix", self.importance_file, self.floats]
+        makers = {
+            "llama-quantize": lambda out: subprocess.run(
+                [str(a) for a in [*quantize, out, mix.upper(), 2]], check=True, capture_output=True),
+            "fit": lambda out: self.ours("quantize", "-o", out, "--type", mix, "--imatrix", self.importance_file),
+        }
+        if self.o.steps > 0:
+            makers["calibrated, scales"] = lambda out: self.calibrate(
+                out, mix, "--train", "scales", "--steps", self.o.steps)
+            makers["calibrated, codes"] = lambda out: self.calibrate(
+                out, mix, "--train", "codes", "--steps", self.o.steps)
+        for method, make in makers.items():
+            start = time.time()
+            out = self.made(f"{mix} {method}.gguf", make)
+            yield method, out, time.time() - start
+
+    def kl(self, path):
+        figures = {}
+        for text, file in REPORT.items():
+            report = self.o.work / "eval.json"
+            report.unlink(missing_ok=True)
+            subprocess.run([str(a) for a in [
+                self.o.mixtape, "eval", "-m", path, "--teacher", self.floats, "--text", self.o.texts / file, "--length",
+                LENGTH, "--max-tokens", self.o.tokens, "--dtype", "f32", "--json", report]], check=True,
+                stdout=subprocess.DEVNULL)
+            found = json.loads(report.read_text())
+            figures[text + "_kl"], figures[text + "_error"] = found["kl"]["mean"], found["kl"]["mean_error"]
+        return figures
+
+    def rows(self, mix):
+        peer = None
+        for method, path, seconds in self.files(mix):
+            tensors = {t.name: t for t in GGUFReader(path).tensors}
+            types = {n: t.tensor_type for n, t in tensors.items()}
+            errors = {n: self.importance.error(n, values(tensors[n]) - w) for n, w in self.originals.items()}
+            if peer is None:
+                peer = (types, errors)
+            ratios = [errors[n] / peer[1][n] for n in errors if peer[1][n] > 0 and types[n] == peer[0][n]]
+            yield {"model": self.o.model.name, "type": mix, "method": method, "bytes": path.stat().st_size,
+                   "other_types": sum(types[n] != peer[0][n] for n in types), "worst_error": f"{max(ratios):.4f}",
+                   "mean_error": f"{np.mean(ratios):.4f}", "seconds": f"{seconds:.1f}", **self.kl(path)}
+
+
+def arguments():
+    p = argparse.ArgumentParser(usage=__doc__)
+    for name in ("mixtape", "llama_quantize", "texts", "work", "out", "model"):
+        p.add_argument(name, type=Path)
+    p.add_argument("--steps", type=int, default=0)
+    p.add_argument("--tokens", type=int, default=8192)
+    p.add_argument("types", nargs="+")
+    return p.parse_args()
+
+
+def main():
+    o = arguments()
+    done = set()
+    if o.out.exists():
+        lines = [line for line in o.out.read_text().splitlines() if not line.startswith("#")]
+        done = {(r["model"], r["type"], r["method"]) for r in csv.DictReader(lines)}
+    else:
+        o.out.write_text(",".join(COLUMNS) + "\n")
+    bench = Bench(o)
+    for mix in o.types:
+        for row in bench.rows(mix):
+            if (row["model"], mix, row["method"]) in done:
+                continue
+            with o.out.open("a") as out:
+                csv.DictWriter(out, COLUMNS, lineterminator="\n").writerow(row)
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
