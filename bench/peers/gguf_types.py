@@ -71,7 +71,7 @@ class Bench:
 
     def ours(self, command, *options):
         argv = [self.o.mixtape, command, "-m", self.o.model, *options]
-        subprocess.run([str(a) for a in argv], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([str(a) for a in argv], check=True, capture_output=True)
 
     def calibrate(self, out, mix, *options):
         texts = [w for t in ("moby_dick.txt", "tiny_stories.txt") for w in ("--text", self.o.texts / t)]
@@ -110,7 +110,7 @@ class Bench:
             subprocess.run([str(a) for a in [
                 self.o.mixtape, "eval", "-m", path, "--teacher", self.floats, "--text", self.o.texts / file, "--length",
                 LENGTH, "--max-tokens", self.o.tokens, "--dtype", "f32", "--json", report]], check=True,
-                stdout=subprocess.DEVNULL)
+                capture_output=True)
             found = json.loads(report.read_text())
             figures[text + "_kl"], figures[text + "_error"] = found["kl"]["mean"], found["kl"]["mean_error"]
         return figures
