@@ -66,6 +66,34 @@ for bits in 4 5 8; do
   rm "$work/codes" "$work/decoded" "$work/codes.gguf" "$work/decoded.gguf"
 done
 
+# Of every mix: the types that llama-quantize chooses for the same model, decoded as mixtape does. One model of rows of
+# 256, hardly trained (status 3), one of rows that are no such blocks.
+sed -e 's/"hidden_size": 64/"hidden_size": 256/; s/"intermediate_size": 172/"intermediate_size": 512/; s/"head_dim": 8/"head_dim": 32/' \
+  -e 's/"num_hidden_layers": 5/"num_hidden_layers": 8/' "$model/config.json" >"$work/wide.json"
+expect 3 "wrote" train --config "$work/wide.json" --tokenizer "$model" --text "$work/story" --length 64 --validation-rows 2 --report-rows 2 --steps 2 --out "$work/wide"
+# shellcheck disable=SC2086
+for source in "$work/wide" models/tiny-moe; do
+  expect 0 "" convert "$source" -o "$work/f.gguf" --floats f32
+  for mix in q2_k q3_k_s q3_k_m q3_k_l q4_0 q4_1 q4_k_s q4_k_m q5_0 q5_1 q5_k_s q5_k_m q6_k q8_0; do
+    expect 0 "" quantize "$source" -o "$work/q.gguf" --type $mix
+    llama llama-quantize "total time" --dry-run "$work/f.gguf" ${mix^^}
+    sed -n 's/^\[.*\] \([^ ]*\) .*(\(q[^)]*\))$/\1 \U\2/p' <<<"$said" | sort >"$work/theirs"
+    expect 0 "" info "$work/q.gguf" --tensors
+    sed -n 's/^\([^ ]*\.weight\) *\(Q[^[]*\)\[.*/\1 \2/p' <<<"$output" | sort >"$work/ours"
+    [ -s "$work/ours" ] || complain "$source as $mix: no tensor is quantized"
+    cmp "$work/ours" "$work/theirs" || complain "$source as $mix: $(diff "$work/ours" "$work/theirs")"
+    llama llama-quantize "total time" --allow-requantize "$work/q.gguf" "$work/decoded.gguf" F32 2
+    for file in q decoded; do
+      expect 0 "" eval "$work/$file.gguf" $windows
+      grep -E '^(mean nll|perplexity)' <<<"$output" >"$work/$file"
+    done
+    cmp "$work/q" "$work/decoded" || complain "$mix: llama.cpp decodes another model: $(cat "$work/q" "$work/decoded")"
+    rm "$work/q" "$work/decoded" "$work/q.gguf" "$work/decoded.gguf" "$work/ours" "$work/theirs"
+  done
+  rm "$work/f.gguf"
+done
+rm -r "$work/wide" "$work/wide.json"
+
 # Importance, both ways.
 expect 0 "" convert models/tiny-moe -o "$work/f.gguf" --floats f32
 expect 0 "i.gguf" calibrate models/tiny-moe --text "$work/story" --length 64 --validation-rows 2 --report-rows 2 --group-size 32 --recipe fast \
