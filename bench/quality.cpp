@@ -30,11 +30,11 @@
 
 #include "bench/grid_free.h"
 #include "mixtape/calib/calibrate.h"
+#include "mixtape/calib/checked_plan.h"
 #include "mixtape/calib/dwq.h"
 #include "mixtape/calib/fit_students.h"
 #include "mixtape/calib/gptq.h"
 #include "mixtape/calib/least_squares.h"
-#include "mixtape/calib/mixed_plan.h"
 #include "mixtape/calib/plain_rounding.h"
 #include "mixtape/calib/self_text.h"
 #include "mixtape/calib/text_rows.h"
@@ -125,16 +125,20 @@ class Bench {
     const QuantizationPlan open = plan_quantization(*source_, open_options());
     const DType storage = model_dtype(*source_);
     const Stopwatch watch;
-    const std::vector<ModuleLosses> losses = measure_sensitivity(teacher, open, data_, sensitivity());
+    std::vector<ModuleLosses> losses = measure_sensitivity(teacher, open, data_, sensitivity());
     std::fprintf(stderr, "KL of each module: %.1f s\n", watch.seconds());
     if (s_.text("check", "no") == "yes") check_estimates(teacher, open, losses);
     for (const std::string& format : s_.list("uniform", "")) {
       const QuantizationPlan uniform = plan_of(format_of(format));
       const StorageSize size = storage_size(*source_, uniform, storage);
-      const QuantizationPlan mixed = plan_within(*source_, open, losses, size.bytes, storage);
+      const Stopwatch choice;
+      const CheckedPlan checked =
+          checked_plan_within(teacher, open, losses, data_, size.bytes, storage, sensitivity());
+      std::fprintf(stderr, "plan: KL %.5f, checked %.5f, %.1f s\n", checked.first_kl, checked.kl,
+                   choice.seconds());
       by_stage_ = true;
       baseline_.clear();
-      for (const auto& [name, plan] : {std::pair("uniform", uniform), std::pair("mixed", mixed)}) {
+      for (const auto& [name, plan] : {std::pair("uniform", uniform), std::pair("mixed", checked.plan)}) {
         const StorageSize own = storage_size(*source_, plan, storage);
         std::fprintf(stderr, "%s: %s\n", name, counts(plan).c_str());
         label_ = str(name, " ", format, ",", own.bytes, ",", own.bits_per_weight());

@@ -16,44 +16,76 @@ std::int64_t layer_of(const std::string& path, std::int64_t layers) {
   return path == "lm_head" ? layers : -1;
 }
 
+Buffer flat_rows(const Buffer& x) { return x.reshape({x.shape().rows(), x.shape().cols()}); }
+
 }  // namespace
 
 ModuleKl::ModuleKl(const Teacher& teacher, std::span<const TokenRow> rows, std::int64_t batch_size,
-                   const RunHooks& hooks)
-    : teacher_(teacher), hooks_(hooks) {
+                   const RunHooks& hooks, Matrices quantized)
+    : teacher_(teacher), hooks_(hooks), base_(std::move(quantized)) {
   require(batch_size > 0, kStage, ": batch size is ", batch_size, ", expected 1 or more");
   require(count_positions(rows) > 0, kStage, ": found no row of two tokens or more, expected at least one");
-  Tape& tape = teacher.tape();
-  const NoGrad guard(tape);
-  const CausalLm& model = teacher.model();
+  const NoGrad guard(teacher.tape());
+  TapeWeights weights = weights_with(base_);
+  const CausalLm base(teacher.model().config(), weights, teacher.compute());
   for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(batch_size)) {
     hooks.throw_if_stopped(kStage);
     const auto size = std::min(static_cast<std::size_t>(batch_size), rows.size() - begin);
-    Part part{make_batch(tape.device(), rows.subspan(begin, size)), {}, {}};
-    positions_ += part.batch.total_weight;
-    part.states.push_back(model.embed(part.batch.ids).value());
-    for (std::int64_t i = 0; i < std::ssize(model.config().layers); ++i)
-      part.states.push_back(model.layer(i)(tape.constant(part.states.back())).value());
-    const Buffer hidden = final_rows(model, part.states.back());
-    for_each_logit_block(model, hidden.shape()[0], tape.device(), [&](std::int64_t from, std::int64_t to) {
-      part.logits.push_back(model.logits(tape.constant(hidden.slice(from, to))).value());
-    });
-    tape.encoder().commit_and_wait();
-    parts_.push_back(std::move(part));
+    parts_.push_back(part_of(base, make_batch(teacher.tape().device(), rows.subspan(begin, size))));
+    positions_ += parts_.back().batch.total_weight;
   }
 }
 
-double ModuleKl::with(const std::string& path, const QuantizedWeight& weight) const {
-  const NoGrad guard(teacher_.tape());
+ModuleKl::Part ModuleKl::part_of(const CausalLm& base, Batch batch) const {
+  Tape& tape = teacher_.tape();
+  const CausalLm& model = teacher_.model();
+  Part part{std::move(batch), {}, {}};
+  part.states.push_back(base.embed(part.batch.ids).value());
+  for (std::int64_t i = 0; i < std::ssize(base.config().layers); ++i)
+    part.states.push_back(base.layer(i)(tape.constant(part.states.back())).value());
+  const Buffer hidden =
+      base_.empty() ? final_rows(base, part.states.back()) : flat_rows(model.hidden(part.batch.ids).value());
+  for_each_logit_block(model, hidden.shape()[0], tape.device(), [&](std::int64_t from, std::int64_t to) {
+    part.logits.push_back(model.logits(tape.constant(hidden.slice(from, to))).value());
+  });
+  tape.encoder().commit_and_wait();
+  return part;
+}
+
+// The teacher's, but for these.
+TapeWeights ModuleKl::weights_with(const Matrices& matrices) const {
   TapeWeights weights = teacher_.weights();
-  weights.replace(path, weight);
-  const ModelConfig& config = teacher_.model().config();
-  const CausalLm model(config, weights, teacher_.compute());
-  const std::int64_t first = layer_of(path, std::ssize(config.layers));
+  for (const auto& [path, weight] : matrices) weights.replace(path, weight);
+  return weights;
+}
+
+double ModuleKl::of_base() const { return mean_kl(base_, std::ssize(teacher_.model().config().layers)); }
+
+double ModuleKl::with(const std::string& path, const QuantizedWeight& weight) const {
+  Matrices matrices = base_;
+  matrices.insert_or_assign(path, weight);
+  return mean_kl(matrices, first_layer_of(path));
+}
+
+double ModuleKl::without(const std::string& path) const {
+  Matrices matrices = base_;
+  matrices.erase(path);
+  return mean_kl(matrices, first_layer_of(path));
+}
+
+std::int64_t ModuleKl::first_layer_of(const std::string& path) const {
+  return layer_of(path, std::ssize(teacher_.model().config().layers));
+}
+
+// Of the model that has these matrices and is the base before this layer.
+double ModuleKl::mean_kl(const Matrices& matrices, std::int64_t first_layer) const {
+  const NoGrad guard(teacher_.tape());
+  TapeWeights weights = weights_with(matrices);
+  const CausalLm model(teacher_.model().config(), weights, teacher_.compute());
   double sum = 0.0;
   for (const Part& part : parts_) {
     hooks_.throw_if_stopped(kStage);
-    sum += sum_of_kl(model, part, last_state(model, part, first));
+    sum += sum_of_kl(model, part, last_state(model, part, first_layer));
   }
   return sum / positions_;
 }
@@ -69,8 +101,7 @@ Buffer ModuleKl::last_state(const CausalLm& model, const Part& part, std::int64_
 
 // What the output layer takes, [B*S, hidden].
 Buffer ModuleKl::final_rows(const CausalLm& model, const Buffer& state) const {
-  const Buffer normed = model.final_norm(teacher_.tape().constant(state)).value();
-  return normed.reshape({normed.shape().rows(), normed.shape().cols()});
+  return flat_rows(model.final_norm(teacher_.tape().constant(state)).value());
 }
 
 double ModuleKl::sum_of_kl(const CausalLm& model, const Part& part, const Buffer& state) const {

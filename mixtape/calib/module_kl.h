@@ -1,6 +1,8 @@
-// KL to its teacher of a model that differs from it in one matrix: what lies before that matrix is not run again.
+// KL to its teacher of a model that differs in one matrix from another one, the base: what lies before that matrix is
+// not run again.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,15 +15,22 @@ namespace mixtape {
 
 class ModuleKl {
  public:
-  // Runs the teacher over `rows` and keeps, on its device, the hidden state before each layer and the logits, f32: for
-  // each token layers * hidden_size values of the teacher's dtype and 4 bytes for each token of the vocabulary.
-  // Throws invalid_argument for a batch size below 1 or rows without a position, interrupted between batches.
-  ModuleKl(const Teacher& teacher, std::span<const TokenRow> rows, std::int64_t batch_size,
-           const RunHooks& hooks = {});
+  using Matrices = std::map<std::string, QuantizedWeight>;  // by path
 
-  // Mean over the rows' positions of KL(teacher || teacher with `weight` as the matrix of this path), full vocabulary,
-  // temperature 1. Throws interrupted between batches.
+  // Base: the teacher with `quantized` in place of its own matrices. Runs it and the teacher over `rows` and keeps, on
+  // its device, the base's hidden state before each layer and the teacher's logits, f32: for each token layers *
+  // hidden_size values of the teacher's dtype and 4 bytes for each token of the vocabulary. Throws invalid_argument
+  // for a batch size below 1 or rows without a position, interrupted between batches.
+  ModuleKl(const Teacher& teacher, std::span<const TokenRow> rows, std::int64_t batch_size,
+           const RunHooks& hooks = {}, Matrices quantized = {});
+
+  // Means over the rows' positions of KL(teacher || model), full vocabulary, temperature 1. Throw interrupted between
+  // batches. The model is the base;
+  double of_base() const;
+  // with `weight` as the matrix of this path;
   double with(const std::string& path, const QuantizedWeight& weight) const;
+  // with the teacher's own matrix there.
+  double without(const std::string& path) const;
 
  private:
   struct Part {
@@ -29,12 +38,17 @@ class ModuleKl {
     std::vector<Buffer> states;  // [B, S, hidden] before each layer, at last before the final norm
     std::vector<Buffer> logits;  // f32 [positions of a block, vocab]
   };
+  Part part_of(const CausalLm& base, Batch batch) const;
+  TapeWeights weights_with(const Matrices& matrices) const;
+  std::int64_t first_layer_of(const std::string& path) const;
+  double mean_kl(const Matrices& matrices, std::int64_t first_layer) const;
   Buffer last_state(const CausalLm& model, const Part& part, std::int64_t first_layer) const;
   Buffer final_rows(const CausalLm& model, const Buffer& state) const;
   double sum_of_kl(const CausalLm& model, const Part& part, const Buffer& state) const;
 
   const Teacher& teacher_;
   RunHooks hooks_;
+  Matrices base_;
   std::vector<Part> parts_;
   double positions_ = 0.0;
 };

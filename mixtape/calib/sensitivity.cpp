@@ -69,18 +69,21 @@ double output_error(Tape& tape, const Buffer& w, const QuantizedWeight& q, const
   return sum;
 }
 
+using Wants = std::function<bool(const ModuleLosses& module, const FormatLoss& format)>;
+
 class Measurement {
  public:
+  // Of the modules that have a format to be measured.
   Measurement(const Teacher& teacher, const QuantizationPlan& plan, const ModuleKl& kl,
-              const SensitivityOptions& options, const RunHooks& hooks)
-      : teacher_(teacher), kl_(kl), o_(options), hooks_(hooks) {
-    for (const PlannedModule& m : plan.modules) {
-      if (!m.by_default) continue;
-      waiting_.emplace(m.path, losses_.size());
-      modules_.push_back(m);
-      losses_.push_back({m.path, {}});
-      for (const AffineParams& f : candidate_formats(m.shape.cols())) losses_.back().formats.push_back({f});
+              const SensitivityOptions& options, const Wants& wants, std::vector<ModuleLosses>& losses,
+              const RunHooks& hooks)
+      : teacher_(teacher), kl_(kl), o_(options), wants_(wants), hooks_(hooks) {
+    for (ModuleLosses& m : losses) {
+      const bool has_one = std::any_of(m.formats.begin(), m.formats.end(),
+                                       [&](const FormatLoss& f) { return is_to_be_measured(m, f); });
+      if (has_one) waiting_.emplace(m.path, Module{*plan.find(m.path), m});
     }
+    total_ = std::ssize(waiting_);
     report();
   }
 
@@ -88,32 +91,50 @@ class Measurement {
   void measure(const std::string& path, const InputStatistics* inputs) {
     const auto found = waiting_.find(path);
     if (found == waiting_.end()) return;
-    measure(modules_[found->second], losses_[found->second].formats, inputs);
+    measure(found->second, inputs);
     waiting_.erase(found);
     report();
   }
 
   // Those that multiply nothing too.
-  std::vector<ModuleLosses> finish() {
+  void finish() {
     while (!waiting_.empty()) measure(std::string(waiting_.begin()->first), nullptr);
-    return std::move(losses_);
   }
 
  private:
-  void measure(PlannedModule& module, std::vector<FormatLoss>& formats, const InputStatistics* inputs) {
-    const Buffer w = teacher_.source().load(module.source, DType::f32, teacher_.tape().device());
+  struct Module {
+    PlannedModule planned;
+    ModuleLosses& losses;
+  };
+
+  bool is_to_be_measured(const ModuleLosses& m, const FormatLoss& f) const {
+    return !f.is_measured && wants_(m, f);
+  }
+
+  void measure(Module& module, const InputStatistics* inputs) {
+    const Buffer w = teacher_.source().load(module.planned.source, DType::f32, teacher_.tape().device());
     const Buffer sample = sampled_rows(w);
-    for (FormatLoss& f : formats) {
+    for (FormatLoss& f : module.losses.formats) {
       hooks_.throw_if_stopped(kStage);
-      module.stored = f.format;
-      f.error = output_error(teacher_.tape(), sample, fitted(module, sample, inputs, Statistics::importance),
-                             inputs);
-      f.is_measured = is_reference(f.format, module.shape.cols());
-      if (f.is_measured) f.kl = kl_.with(module.path, fitted(module, w, inputs, Statistics::second_moments));
-      require(std::isfinite(f.error) && std::isfinite(f.kl), kStage, ": '", module.path, "' at ",
-              f.format.bits, " bits has KL ", f.kl, " and error ", f.error, ", expected finite numbers");
+      measure(module, w, sample, inputs, f);
     }
-    estimate_kl(formats);
+    estimate_kl(module.losses.formats);
+  }
+
+  void measure(Module& module, const Buffer& w, const Buffer& sample, const InputStatistics* inputs,
+               FormatLoss& f) const {
+    PlannedModule& planned = module.planned;
+    planned.stored = f.format;
+    if (f.error < 0.0) {
+      const QuantizedWeight q = fitted(planned, sample, inputs, Statistics::importance);
+      f.error = output_error(teacher_.tape(), sample, q, inputs);
+    }
+    if (is_to_be_measured(module.losses, f)) {
+      f.kl = kl_.with(planned.path, fitted(planned, w, inputs, Statistics::second_moments));
+      f.is_measured = true;
+    }
+    require(std::isfinite(f.error) && std::isfinite(f.kl), kStage, ": '", planned.path, "' at ",
+            f.format.bits, " bits has KL ", f.kl, " and error ", f.error, ", expected finite numbers");
   }
 
   // By the fits that take no more than these statistics.
@@ -129,33 +150,45 @@ class Measurement {
     return q;
   }
 
-  bool is_reference(AffineParams format, std::int64_t cols) const {
-    const auto stands_for = [&](const AffineParams& r) {
-      const auto group = std::find_if(std::begin(kGroups), std::end(kGroups),
-                                      [&](std::int32_t g) { return g <= r.group_size && cols % g == 0; });
-      return format.bits == r.bits && group != std::end(kGroups) && format.group_size == *group;
-    };
-    return o_.references.empty() || std::any_of(o_.references.begin(), o_.references.end(), stands_for);
-  }
-
   void report() const {
-    const auto total = std::ssize(modules_);
-    hooks_.report({.stage = kStage, .done = total - std::ssize(waiting_), .total = total, .unit = "modules"});
+    hooks_.report(
+        {.stage = kStage, .done = total_ - std::ssize(waiting_), .total = total_, .unit = "modules"});
   }
 
   const Teacher& teacher_;
   const ModuleKl& kl_;
   const SensitivityOptions& o_;
+  const Wants& wants_;
   const RunHooks& hooks_;
   DType storage_ = model_dtype(teacher_.source());
-  std::vector<PlannedModule> modules_;
-  std::vector<ModuleLosses> losses_;
-  std::map<std::string, std::size_t> waiting_;  // number in both, by path
+  std::map<std::string, Module> waiting_;  // by path
+  std::int64_t total_ = 0;
 };
+
+bool is_reference(const std::vector<AffineParams>& references, AffineParams format, std::int64_t cols) {
+  const auto stands_for = [&](const AffineParams& r) {
+    const auto group = std::find_if(std::begin(kGroups), std::end(kGroups),
+                                    [&](std::int32_t g) { return g <= r.group_size && cols % g == 0; });
+    return format.bits == r.bits && group != std::end(kGroups) && format.group_size == *group;
+  };
+  return references.empty() || std::any_of(references.begin(), references.end(), stands_for);
+}
+
+std::span<const TokenRow> first(const std::vector<TokenRow>& rows, std::int64_t count) {
+  return std::span(rows).first(std::min(rows.size(), static_cast<std::size_t>(count)));
+}
 
 double log_of(double x) { return std::log(std::max(x, 1e-30)); }
 
 }  // namespace
+
+std::span<const TokenRow> kl_rows(const CalibrationData& data, const SensitivityOptions& o) {
+  return first(data.validation.empty() ? data.train : data.validation, o.kl_rows);
+}
+
+std::span<const TokenRow> statistics_rows(const CalibrationData& data, const SensitivityOptions& o) {
+  return first(data.train, o.statistics_rows);
+}
 
 std::vector<AffineParams> candidate_formats(std::int64_t cols) {
   std::vector<AffineParams> formats;
@@ -187,26 +220,38 @@ void estimate_kl(std::vector<FormatLoss>& formats) {
   }
 }
 
-std::vector<ModuleLosses> measure_sensitivity(const Teacher& teacher, const QuantizationPlan& plan,
-                                              const CalibrationData& data, const SensitivityOptions& o,
-                                              const RunHooks& hooks) {
+void measure_more(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
+                  const SensitivityOptions& o, const Wants& wants, std::vector<ModuleLosses>& losses,
+                  const RunHooks& hooks) {
   require(!o.fits.empty(), kStage, ": no method fits, expected one or more");
   require(o.kl_rows > 0 && o.statistics_rows > 0, kStage, ": rows of KL and statistics are ", o.kl_rows,
           " and ", o.statistics_rows, ", expected 1 or more");
-  const auto first = [](const std::vector<TokenRow>& rows, std::int64_t count) {
-    return std::span(rows).first(std::min(rows.size(), static_cast<std::size_t>(count)));
-  };
-  const auto& measured_on = data.validation.empty() ? data.train : data.validation;
-  const ModuleKl kl(teacher, first(measured_on, o.kl_rows), o.batch_size, hooks);
-  Measurement measurement(teacher, plan, kl, o, hooks);
+  const ModuleKl kl(teacher, kl_rows(data, o), o.batch_size, hooks);
+  Measurement measurement(teacher, plan, kl, o, wants, losses, hooks);
   Statistics wanted = Statistics::importance;
   for (const Method& m : o.fits) wanted = std::max(wanted, m.statistics);
   const RunHooks silent{.progress = {}, .should_stop = hooks.should_stop};
-  visit_input_statistics(teacher, plan, first(data.train, o.statistics_rows), o.batch_size, wanted, silent,
+  visit_input_statistics(teacher, plan, statistics_rows(data, o), o.batch_size, wanted, silent,
                          [&](const LayerStatistics& layer) {
                            for (const auto& [path, inputs] : layer) measurement.measure(path, &inputs);
                          });
-  return measurement.finish();
+  measurement.finish();
+}
+
+std::vector<ModuleLosses> measure_sensitivity(const Teacher& teacher, const QuantizationPlan& plan,
+                                              const CalibrationData& data, const SensitivityOptions& o,
+                                              const RunHooks& hooks) {
+  std::vector<ModuleLosses> losses;
+  for (const PlannedModule& m : plan.modules) {
+    if (!m.by_default) continue;
+    losses.push_back({m.path, {}});
+    for (const AffineParams& f : candidate_formats(m.shape.cols())) losses.back().formats.push_back({f});
+  }
+  const Wants references = [&](const ModuleLosses& m, const FormatLoss& f) {
+    return is_reference(o.references, f.format, plan.find(m.path)->shape.cols());
+  };
+  measure_more(teacher, plan, data, o, references, losses, hooks);
+  return losses;
 }
 
 }  // namespace mixtape

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,13 +21,17 @@ struct SensitivityOptions {
   std::int64_t batch_size = 8;
 };
 
+// The rows that these options name.
+std::span<const TokenRow> kl_rows(const CalibrationData& data, const SensitivityOptions& options);
+std::span<const TokenRow> statistics_rows(const CalibrationData& data, const SensitivityOptions& options);
+
 // A module in one format.
 struct FormatLoss {
   AffineParams format;
   // Of its outputs: tr((W - Q) H (W - Q)^T), H as in gptq.h, or its diagonal where no fit wants more. Of some rows of
   // W, fitted without error feedback, which is dear and lowers the errors of all formats much alike.
-  double error = 0.0;
-  double kl = 0.0;  // mean over positions
+  double error = -1.0;  // below 0: not known yet
+  double kl = 0.0;      // mean over positions
   bool is_measured = false;
 };
 
@@ -43,6 +49,13 @@ std::vector<AffineParams> candidate_formats(std::int64_t cols);
 std::vector<ModuleLosses> measure_sensitivity(const Teacher& teacher, const QuantizationPlan& plan,
                                               const CalibrationData& data, const SensitivityOptions& options,
                                               const RunHooks& hooks = {});
+
+// Measures the KL of those formats too that `wants` says and that were not measured before, and estimates the others
+// anew. Errors as those of measure_sensitivity.
+void measure_more(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
+                  const SensitivityOptions& options,
+                  const std::function<bool(const ModuleLosses& module, const FormatLoss& format)>& wants,
+                  std::vector<ModuleLosses>& losses, const RunHooks& hooks = {});
 
 // The KL of formats that were not measured, from those that were: KL as a power of the error between two of them, in
 // proportion to it (KL grows with the square of the weights' errors) beyond. One or more are measured.

@@ -1,0 +1,72 @@
+#include "mixtape/calib/checked_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "mixtape/calib/fit_students.h"
+#include "mixtape/calib/module_kl.h"
+#include "mixtape/quant/weight_codec.h"
+
+namespace mixtape {
+namespace {
+
+double kl_of(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
+             const SensitivityOptions& o, const RunHooks& hooks) {
+  const RunHooks silent{.progress = {}, .should_stop = hooks.should_stop};
+  const std::vector<FittedStudent> fitted =
+      fit_students(teacher, plan, o.fits, statistics_rows(data, o), o.batch_size, silent);
+  return ModuleKl(teacher, kl_rows(data, o), o.batch_size, silent, fitted.back().student.parameters.quantized)
+      .of_base();
+}
+
+// Formats that are worth their bytes, smallest first: each one has a lower KL than all that are smaller.
+std::vector<AffineParams> frontier(const PlannedModule& module, const ModuleLosses& losses, DType storage) {
+  std::map<std::int64_t, FormatLoss> by_bytes;
+  for (const FormatLoss& f : losses.formats) {
+    const auto [at, is_new] =
+        by_bytes.emplace(stored_bytes(affine_codec(), module.shape, f.format, storage), f);
+    if (!is_new && f.kl < at->second.kl) at->second = f;
+  }
+  std::vector<AffineParams> formats;
+  double least = HUGE_VAL;
+  for (const auto& [bytes, f] : by_bytes) {
+    if (f.kl >= least) continue;
+    least = f.kl;
+    formats.push_back(f.format);
+  }
+  return formats;
+}
+
+// Whether the plan gives the module this format, or one that is next to it.
+bool is_near(const PlannedModule& module, const ModuleLosses& losses, AffineParams format, DType storage) {
+  const std::vector<AffineParams> all = frontier(module, losses, storage);
+  const auto chosen = std::find(all.begin(), all.end(), *module.stored);
+  const auto found = std::find(all.begin(), all.end(), format);
+  return chosen != all.end() && found != all.end() && std::abs(found - chosen) <= 1;
+}
+
+}  // namespace
+
+CheckedPlan checked_plan_within(const Teacher& teacher, const QuantizationPlan& plan,
+                                std::vector<ModuleLosses>& losses, const CalibrationData& data,
+                                std::int64_t bytes, DType storage, const SensitivityOptions& options,
+                                const RunHooks& hooks) {
+  const ModelSource& source = teacher.source();
+  QuantizationPlan first = plan_within(source, plan, losses, bytes, storage);
+  const double first_kl = kl_of(teacher, first, data, options, hooks);
+  const std::vector<ModuleLosses> estimates = losses;
+  measure_more(
+      teacher, plan, data, options,
+      [&](const ModuleLosses& m, const FormatLoss& f) {
+        const auto estimate = std::find_if(estimates.begin(), estimates.end(),
+                                           [&](const ModuleLosses& e) { return e.path == m.path; });
+        return is_near(*first.find(m.path), *estimate, f.format, storage);
+      },
+      losses, hooks);
+  QuantizationPlan second = plan_within(source, plan, losses, bytes, storage);
+  const double second_kl = kl_of(teacher, second, data, options, hooks);
+  if (second_kl < first_kl) return {std::move(second), second_kl, first_kl};
+  return {std::move(first), first_kl, first_kl};
+}
+
+}  // namespace mixtape
