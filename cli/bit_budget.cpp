@@ -8,7 +8,6 @@
 
 #include "cli/options.h"
 #include "cli/progress.h"
-#include "mixtape/calib/mixed_plan.h"
 
 namespace mixtape::cli {
 
@@ -50,6 +49,12 @@ void BitBudget::print(const OpenedModel& opened, const QuantizationPlan& plan,
   fmt::print(
       "measured     KL of each alone at {} formats, on {} rows; at the others the error of its outputs\n",
       o.references.size(), o.kl_rows);
+}
+
+void BitBudget::print(const CheckedPlan& checked) const {
+  fmt::print("chosen       KL {:.6f} with all modules fitted{}\n", checked.kl,
+             checked.kl < checked.first_kl ? fmt::format(", {:.6f} before swaps", checked.first_kl)
+                                           : std::string(", which no swap made lower"));
 }
 
 nlohmann::json module_figures(const QuantizationPlan& plan, const std::vector<ModuleLosses>& losses) {

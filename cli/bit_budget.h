@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/model_options.h"
-#include "mixtape/calib/sensitivity.h"
+#include "mixtape/calib/checked_plan.h"
 #include "mixtape/quant/quantization_plan.h"
 
 namespace mixtape::cli {
@@ -25,6 +25,8 @@ struct BitBudget {
   // What will be chosen, and measured for it.
   void print(const OpenedModel& opened, const QuantizationPlan& plan,
              const SensitivityOptions& options) const;
+  // What came of it.
+  void print(const CheckedPlan& checked) const;
 };
 
 // By module: its KL alone in the format that `plan` gives it, and whether that was measured.

@@ -19,7 +19,6 @@
 #include "cli/training_hooks.h"
 #include "mixtape/calib/importance.h"
 #include "mixtape/calib/memory.h"
-#include "mixtape/calib/mixed_plan.h"
 #include "mixtape/calib/reference_recipe.h"
 #include "mixtape/calib/student_tensors.h"
 #include "mixtape/quant/plan_file.h"
@@ -131,8 +130,11 @@ class CalibrateRun {
   void choose_bits(const Teacher& teacher, StageDisplay& display) {
     const std::int64_t bytes = o_.quantize.budget.bytes(opened_, plan_);
     losses_ = measure_sensitivity(teacher, plan_, data_, o_.sensitivity(), display.hooks());
-    plan_ = plan_within(*opened_.source, plan_, losses_, bytes, storage_);
+    const CheckedPlan checked = checked_plan_within(teacher, plan_, losses_, data_, bytes, storage_,
+                                                    o_.sensitivity(), display.hooks());
     display.close();
+    o_.quantize.budget.print(checked);
+    plan_ = checked.plan;
     print_plan(opened_, plan_, nullptr, false);
     plan_file_.write(plan_json(plan_));
   }

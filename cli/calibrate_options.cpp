@@ -168,10 +168,12 @@ void CalibrateOptions::settle(const ModelConfig& config, const Device& device) {
   if (chooses_batch) dwq.train.batch_size = training.batch_size;
   if (chooses_steps) dwq.train.steps = training.steps;
   dwq.trains_codes = trained == "codes";
+  measured = sensitivity_of(config, text.length, device);
 }
 
 SensitivityOptions CalibrateOptions::sensitivity() const {
-  SensitivityOptions o{.fits = fits(initial_fit_of(fit), quantize.rounding())};
+  SensitivityOptions o = measured;
+  o.fits = fits(initial_fit_of(fit), quantize.rounding());
   o.batch_size = dwq.train.batch_size;
   return o;
 }

@@ -19,6 +19,7 @@ struct CalibrateOptions {
   TextOptions text;
   QuantizeOptions quantize;
   DwqOptions dwq;
+  SensitivityOptions measured;  // by the recipe; without fits and batch size
   std::string recipe = "good";
   std::string fit = "gptq";
   std::string trained;  // nothing, scales or codes; empty: as the recipe says

@@ -24,7 +24,7 @@ std::vector<AffineParams> frontier(const PlannedModule& module, const ModuleLoss
   std::map<std::int64_t, FormatLoss> by_bytes;
   for (const FormatLoss& f : losses.formats) {
     const auto [at, is_new] =
-        by_bytes.emplace(stored_bytes(affine_codec(), module.shape, f.format, storage), f);
+        by_bytes.emplace(affine_codec().stored_bytes(module.shape, f.format, storage), f);
     if (!is_new && f.kl < at->second.kl) at->second = f;
   }
   std::vector<AffineParams> formats;

@@ -48,4 +48,19 @@ Training training_of(Effort effort, const ModelConfig& config, std::int64_t leng
   return {batch, effort == Effort::best ? 4 * steps : steps, weights <= (is_cpu ? 2.5e8 : 1e9)};
 }
 
+SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length, const Device& device) {
+  SensitivityOptions o;
+  if (!device.caps().has_host_memory) return o;
+  const std::vector<ModelTensor> tensors = tensor_list(config);
+  const auto modules = std::count_if(tensors.begin(), tensors.end(),
+                                     [](const ModelTensor& t) { return t.kind != TensorKind::vector; });
+  // Half the layers are run again for a module, and the output layer: about as many operations as weights.
+  const double row = static_cast<double>(modules * length) * weights_per_token(config);
+  const auto rows = [&](std::size_t formats) { return 3e13 / (row * static_cast<double>(formats)); };
+  if (rows(o.references.size()) >= static_cast<double>(o.kl_rows)) return o;
+  o.references = {{3, 64}};
+  o.kl_rows = static_cast<std::int64_t>(std::clamp(rows(1), 1.0, static_cast<double>(o.kl_rows)));
+  return o;
+}
+
 }  // namespace mixtape

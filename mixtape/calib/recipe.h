@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "mixtape/calib/dwq.h"
+#include "mixtape/calib/sensitivity.h"
 #include "mixtape/ops/quantize/affine.h"
 
 namespace mixtape {
@@ -32,5 +33,10 @@ struct Training {
 // good spends about 1e14 on a CPU (eight minutes on two cores) and 2e16 on a GPU, in 20 to 200 steps. Codes learn too
 // in models of up to 250 million weights on a CPU and a billion on a GPU: they take 22 bytes each.
 Training training_of(Effort effort, const ModelConfig& config, std::int64_t length, const Device& device);
+
+// Where bits are chosen: in which formats each module's KL is measured and on how many rows of `length` tokens. Three
+// formats and 8 rows; on a CPU 3 bits alone and 1 to 8 rows where that would be more than about 3e13 operations (five
+// minutes on two cores).
+SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length, const Device& device);
 
 }  // namespace mixtape

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "mixtape/calib/calibrate.h"
+#include "mixtape/calib/checked_plan.h"
 #include "mixtape/calib/fit_students.h"
-#include "mixtape/calib/mixed_plan.h"
 #include "mixtape/calib/module_kl.h"
 #include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/recipe.h"
@@ -70,6 +70,60 @@ TEST_F(SensitivityTest, AModulesKlIsThatOfAStudentWithItAlone) {
     }
     EXPECT_EQ(measured, std::count_if(plan_.modules.begin(), plan_.modules.end(),
                                       [](const PlannedModule& m) { return m.stored.has_value(); }));
+  }
+}
+
+// A base of two matrices: as a student that has both, and with one or the other given back.
+TEST_F(SensitivityTest, KlFromAStudent) {
+  open("llama_tied_bias_rope3");
+  const std::string in = "model.embed_tokens", out = "model.layers.1.mlp.down_proj";
+  QuantizationOptions two{.params = {3, 32}};
+  for (const PlannedModule& m : plan_.modules) {
+    if (m.path != in && m.path != out) two.modules.emplace(m.path, std::nullopt);
+  }
+  const std::vector<Method> methods = fits(InitialFit::gptq);
+  const auto fitted =
+      fit_students(*teacher_, plan_quantization(*source_, two), methods, data_.train, 2).back().student;
+  const ModuleKl::Matrices& both = fitted.parameters.quantized;
+  ASSERT_EQ(both.size(), 2u);
+  const ModuleKl kl(*teacher_, data_.validation, 2, {}, both);
+  const double whole = evaluate_stored(fitted, *teacher_, DType::f32, data_.validation, 3).kl->mean;
+  const auto is_near = [](double found, double expected) {
+    EXPECT_NEAR(found, expected, 1e-6 + 1e-4 * expected);
+  };
+  is_near(kl.of_base(), whole);
+  is_near(kl.with(out, both.at(out)), whole);
+  is_near(kl.without(out), directly(in, {3, 32}, methods));
+  is_near(kl.without(in), directly(out, {3, 32}, methods));
+}
+
+// What was chosen is measured, the better of two plans is kept, and its KL is that of the whole student.
+TEST_F(SensitivityTest, PlansAreChecked) {
+  for (const char* model : {"qwen3", "qwen3_moe"}) {
+    open(model);
+    SensitivityOptions o = options();
+    o.references = {{3, 32}};
+    std::vector<ModuleLosses> found = losses(o);
+    const SizeRange range = possible_sizes(*source_, plan_, DType::f32);
+    const std::int64_t bytes = range.least + (range.most - range.least) / 3;
+    const QuantizationPlan estimated = plan_within(*source_, plan_, found, bytes, DType::f32);
+    const CheckedPlan checked = checked_plan_within(*teacher_, plan_, found, data_, bytes, DType::f32, o);
+    for (const ModuleLosses& m : found) {
+      const auto chosen = std::find_if(m.formats.begin(), m.formats.end(), [&](const FormatLoss& f) {
+        return f.format == *estimated.find(m.path)->stored;
+      });
+      EXPECT_TRUE(chosen->is_measured) << m.path;
+      EXPECT_GE(std::count_if(m.formats.begin(), m.formats.end(),
+                              [](const FormatLoss& f) { return f.is_measured; }),
+                2)
+          << m.path;
+    }
+    EXPECT_LE(storage_size(*source_, checked.plan, DType::f32).bytes, bytes);
+    EXPECT_LE(checked.kl, checked.first_kl);
+    const auto fitted = fit_students(*teacher_, checked.plan, o.fits, data_.train, 2);
+    const double kl =
+        evaluate_stored(fitted.back().student, *teacher_, DType::f32, data_.validation, 3).kl->mean;
+    EXPECT_NEAR(checked.kl, kl, 1e-6 + 1e-4 * kl) << model;
   }
 }
 
