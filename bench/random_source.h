@@ -1,0 +1,103 @@
+// Models of real shapes with random weights.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "mixtape/core/random.h"
+#include "mixtape/io/model_source.h"
+#include "mixtape/io/tensor_list.h"
+
+namespace mixtape {
+
+// Random values under the names of a real model: one block of numbers, repeated from a place that the name
+// gives.
+class RandomSource final : public ModelSource {
+ public:
+  explicit RandomSource(nlohmann::json config) : config_(std::move(config)) {
+    for (const ModelTensor& t : tensor_list(ModelSource::config())) tensors_.emplace(t.name, t);
+    for (std::uint64_t i = 0; i < (1u << 20) + 7; ++i)
+      block_.push_back(static_cast<float>(0.02 * normal(1, i)));
+    for (const float v : block_) narrow_.emplace_back(v);
+  }
+  std::string where() const override { return "random"; }
+  const nlohmann::json& config_json() const override { return config_; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : tensors_) names.push_back(name);
+    return names;
+  }
+  bool has(const std::string& name) const override { return tensors_.contains(name); }
+  Shape shape(const std::string& name) const override { return tensors_.at(name).shape; }
+  DType stored_dtype(const std::string&) const override { return DType::bf16; }
+  Buffer load(const std::string& name, DType wanted, const Device& device) const override {
+    const ModelTensor& t = tensors_.at(name);
+    if (wanted == DType::bf16 && t.kind != TensorKind::vector) return load_bf16(t, device);
+    std::vector<float> values(static_cast<std::size_t>(t.shape.numel()));
+    std::size_t at = std::hash<std::string>()(name) % block_.size();
+    for (float& v : values) {
+      v = t.kind == TensorKind::vector ? 1.0f : block_[at];
+      if (++at == block_.size()) at = 0;
+    }
+    if (wanted == DType::f32) return Buffer::from(device, t.shape, values);
+    std::vector<bf16> rounded(values.begin(), values.end());
+    return Buffer::from(device, t.shape, rounded);
+  }
+  nlohmann::json tokenizer_json() const override { return {}; }
+  nlohmann::json tokenizer_config_json() const override { return {}; }
+  std::map<std::string, std::string> extra_files() const override { return {}; }
+
+ private:
+  // The same values, as fast as memory moves.
+  Buffer load_bf16(const ModelTensor& t, const Device& device) const {
+    const auto count = static_cast<std::size_t>(t.shape.numel());
+    rounded_.resize(std::max(rounded_.size(), count));
+    std::size_t at = std::hash<std::string>()(t.name) % block_.size();
+    for (std::size_t done = 0; done < count; at = 0) {
+      const std::size_t n = std::min(count - done, block_.size() - at);
+      std::copy_n(narrow_.begin() + static_cast<std::ptrdiff_t>(at), n,
+                  rounded_.begin() + static_cast<std::ptrdiff_t>(done));
+      done += n;
+    }
+    const Buffer made = device.alloc_uninitialized(DType::bf16, t.shape);
+    made.write_bytes(rounded_.data());
+    return made;
+  }
+
+  nlohmann::json config_;
+  std::map<std::string, ModelTensor> tensors_;
+  std::vector<float> block_;
+  std::vector<bf16> narrow_;           // block_, rounded
+  mutable std::vector<bf16> rounded_;  // of the tensor that is loaded
+};
+
+inline nlohmann::json config_of_shape(const std::string& shape) {
+  if (shape == "smollm2") {
+    return {{"model_type", "llama"},       {"hidden_size", 576},       {"intermediate_size", 1536},
+            {"num_hidden_layers", 30},     {"num_attention_heads", 9}, {"num_key_value_heads", 3},
+            {"vocab_size", 49152},         {"rms_norm_eps", 1e-5},     {"rope_theta", 100000.0},
+            {"tie_word_embeddings", true}, {"hidden_act", "silu"},     {"torch_dtype", "bfloat16"}};
+  }
+  const bool large = shape == "qwen3-8b";
+  require(large || shape == "qwen3-0.6b", "shape '", shape,
+          "' is unknown, expected smollm2, qwen3-0.6b or qwen3-8b");
+  return {{"model_type", "qwen3"},
+          {"hidden_size", large ? 4096 : 1024},
+          {"intermediate_size", large ? 12288 : 3072},
+          {"num_hidden_layers", large ? 36 : 28},
+          {"num_attention_heads", large ? 32 : 16},
+          {"num_key_value_heads", 8},
+          {"head_dim", 128},
+          {"vocab_size", 151936},
+          {"rms_norm_eps", 1e-6},
+          {"rope_theta", 1000000.0},
+          {"tie_word_embeddings", !large},
+          {"hidden_act", "silu"},
+          {"torch_dtype", "bfloat16"}};
+}
+
+}  // namespace mixtape
