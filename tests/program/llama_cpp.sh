@@ -96,8 +96,9 @@ rm -r "$work/wide" "$work/wide.json"
 
 # Importance, both ways.
 expect 0 "" convert models/tiny-moe -o "$work/f.gguf" --floats f32
-expect 0 "i.gguf" calibrate models/tiny-moe --text "$work/story" --length 64 --validation-rows 2 --report-rows 2 --group-size 32 --recipe fast \
-  -o "$work/c.gguf" --save-imatrix "$work/i.gguf"
+# Whether it is better on so little text, its status says, is all one here.
+"$mixtape" calibrate models/tiny-moe --text "$work/story" --length 64 --validation-rows 2 --report-rows 2 --group-size 32 --recipe fast \
+  -o "$work/c.gguf" --save-imatrix "$work/i.gguf" >/dev/null 2>&1
 llama llama-quantize "have 29 importance matrix entries(?s:.*)total time" --imatrix "$work/i.gguf" "$work/f.gguf" "$work/q.gguf" Q4_1 2
 [[ $said != *"did not find weights"* ]] || complain "llama-quantize lacks importance: $said"
 for form in gguf dat; do
