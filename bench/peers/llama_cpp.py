@@ -38,8 +38,8 @@ from llama_models import ROOT, models_with_words, small_models
 COLUMNS = ["check", "model", "type", "mixtape", "llama_cpp", "difference", "bound", "holds"]
 PROMPTS = ("Once upon a time", "The old man", "In the year 1066 there", "She said")
 TEXT = ("Hello world,  two  spaces   three. Tabs\tand\nnew lines\n\n\nmany 3.14159 1234567 12 1,000 don't I'LL we've "
-        "naïve café Zürich Straße 日本語のテキスト 中文 한국어 😀👩‍👩‍👧 🇩🇪 Привет мир Ελλάδα x=1;y==2!=3 // f(foo)[bar]{baz} "
-        "ALLCAPS mixedCase snake_case\u00a0nbsp\u2003em\u200bzw مرحبا بالعالم עברית १२३ ٣٤٥ Ⅷ ½ ² end.\n  \n\tx \u2581mark ")
+        "naïve café Zürich Straße 日本語のテキスト 中文 한국어 😀👩‍👩‍👧 🇩🇪 Привет мир Ελλάδα x=1;y==2!=3 "
+        "// f(foo)[bar]{baz} ALLCAPS mixedCase snake_case\u00a0nbsp\u2003em\u200bzw مرحبا بالعالم עברית १२३ ٣٤٥ Ⅷ ½ ² end.\n  \n\tx \u2581mark ")
 # Attention and its cache in f32; one thread, because two of llama.cpp's wait for each other in turns on a busy machine.
 EXACT = ["-fa", "off", "-ctk", "f32", "-ctv", "f32", "-t", 1]
 BITS = {"Q8_0": 8, "Q5_1": 5, "Q4_1": 4}  # MLX codes; the mixes are made of GGUF's own blocks
@@ -76,7 +76,8 @@ class Bench:
     # Programs.
 
     def ours(self, *argv):
-        result = subprocess.run([str(word) for word in (self.mixtape, *argv)], capture_output=True, stdin=subprocess.DEVNULL)
+        result = subprocess.run([str(word) for word in (self.mixtape, *argv)], capture_output=True,
+                                stdin=subprocess.DEVNULL)
         if result.returncode not in (0, 3):  # 3: calibration was no gain
             raise RuntimeError(f"mixtape {argv}: {result.stderr.decode(errors='replace')[-500:]}")
         return result.stdout.decode(errors="replace")
@@ -134,8 +135,8 @@ class Bench:
 
     def loads(self, model):
         for kind in self.kinds(model):
-            _, log = self.theirs("llama-completion", "-m", self.gguf(model, kind), "-p", "Once", "-n", 1, "-no-cnv", "-v", "-t", 1,
-                                 until="generate: n_ctx")
+            _, log = self.theirs("llama-completion", "-m", self.gguf(model, kind), "-p", "Once", "-n", 1, "-no-cnv", "-v",
+                                 "-t", 1, until="generate: n_ctx")
             warnings = [line for line in log.splitlines() if re.match(r"[\d.]+ [WE] ", line)
                         and not re.search("training context|trained on only|full capacity", line)]
             for line in warnings:
@@ -220,8 +221,8 @@ class Bench:
         for bits in (4, 5):
             student, file = self.work / f"{model}-student{bits}", self.new("student.gguf")
             if not student.exists():
-                self.ours("calibrate", "-m", self.every[model], "-o", student, "--bits", bits, "--group-size", 32, "--text",
-                          text, "--length", 256, "--recipe", "fast", "--validation-rows", 2, "--report-rows", 2)
+                self.ours("calibrate", "-m", self.every[model], "-o", student, "--bits", bits, "--group-size", 32,
+                          "--text", text, "--length", 256, "--recipe", "fast", "--validation-rows", 2, "--report-rows", 2)
             self.ours("convert", "-m", student, "-o", file)
             mine, unheld = calibrated_weights(student)
             theirs = decoded_weights(self.decoded(file))
@@ -230,28 +231,29 @@ class Bench:
             yield kind, sum(w.size for w in mine.values()), len(mine), differ, 32 * unheld
 
     def imatrix(self, model):
-        text, mine, theirs = self.stories(100), self.new("imatrix"), self.new("imatrix.gguf")
-        student = self.new("student.gguf")
+        text = self.stories(50 if model in self.large else 100)
+        mine, theirs, student = self.new("imatrix"), self.new("imatrix.gguf"), self.new("student.gguf")
         self.ours("calibrate", "-m", self.every[model], "-o", student, "--group-size", 32, "--text", text, "--length", 256,
                   "--recipe", "fast", "--validation-rows", 1, "--report-rows", 1, "--report-text",
                   self.texts / "wikitext2_test.txt", "--save-imatrix", mine)
-        self.theirs("llama-imatrix", "-m", self.gguf(model, "F32"), "-f", text, "-c", 256, "-t", 1, "--parse-special", "-o",
-                    theirs, "--output-format", "gguf")
+        self.theirs("llama-imatrix", "-m", self.gguf(model, "F32"), "-f", text, "-c", 256, "-t", 1, "--parse-special",
+                    "-o", theirs, "--output-format", "gguf")
         ours, said = importance(mine), importance(theirs)
         off = {name: float(np.abs(ours[name] - said[name]).sum() / said[name].sum()) for name in set(ours) & set(said)}
         theirs_only = set(said) - set(ours)
         yield "mean of weights", len(ours), len(said), round(sum(off.values()) / len(off), 5), 0.02
         yield "worst weight", len(ours), len(said), round(max(off.values()), 5), 0.05
         for kind in ("Q4_K_M", "Q4_1"):
-            said = "\n".join(self.theirs("llama-quantize", "--imatrix", mine, self.gguf(model, "F32"), self.new("copy.gguf"),
-                                       kind, 2, until="total time"))
+            said = "\n".join(self.theirs("llama-quantize", "--imatrix", mine, self.gguf(model, "F32"),
+                                         self.new("copy.gguf"), kind, 2, until="total time"))
             taken = int(re.search("have ([0-9]+) importance", said)[1])
             lacking = {name for name in theirs_only if not name.endswith("_inp.weight")}  # what calibrate left in float
             yield f"llama-quantize {kind}", len(ours), taken, said.count("did not find weights"), len(lacking)
 
     def seconds(self, model):
         source, file = self.gguf(model, "F32"), self.work / "timed.gguf"
-        for kind, argv in (("Q4_1", ("quantize", "--bits", 4, "--group-size", 32)), ("F16", ("convert", "--floats", "f16"))):
+        commands = {"Q4_1": ("quantize", "--bits", 4, "--group-size", 32), "F16": ("convert", "--floats", "f16")}
+        for kind, argv in commands.items():
             best = np.full((2, 2), np.inf)  # [program, seconds and those of all cores]
             for _ in range(3):
                 for i, run in enumerate((lambda: self.ours(argv[0], "-m", source, "-o", file, *argv[1:]),
@@ -265,7 +267,8 @@ class Bench:
 
     def ascii(self):
         text = self.work / "ascii.txt"
-        text.write_text("".join(c for c in (self.texts / "tinyshakespeare.txt").read_text()[:4000] if ord(c) < 128).strip())
+        content = (self.texts / "tinyshakespeare.txt").read_text()[:4000]
+        text.write_text("".join(c for c in content if ord(c) < 128).strip())
         return text
 
     def stories(self, windows):
@@ -286,7 +289,8 @@ class Bench:
                     if not re.search(self.wanted, f"{check}, {model}"):
                         continue
                     for kind, mine, theirs, difference, bound in getattr(self, check)(model):
-                        values = [check, model, kind, mine, theirs, difference, bound, "yes" if difference <= bound else "no"]
+                        holds = "yes" if difference <= bound else "no"
+                        values = [check, model, kind, mine, theirs, difference, bound, holds]
                         writer.writerow(values)
                         f.flush()
                         print(*values, flush=True)
