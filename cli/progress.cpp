@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <sys/resource.h>
 
+#include <fstream>
 #include <utility>
 
 #include "cli/terminal.h"
@@ -15,6 +16,7 @@ Progress::Progress(std::string what, std::string unit)
 Progress::~Progress() { end_line(); }
 
 void Progress::update(std::int64_t done, std::int64_t total, const std::string& note) {
+  if (!done_before_) done_before_ = done;
   if (rewrites_) {
     if (!shown_ || shown_->seconds() >= 0.1 || done >= total) show(done, total, note);
     return;
@@ -38,12 +40,13 @@ void Progress::show(std::int64_t done, std::int64_t total, const std::string& no
 std::string Progress::text(std::int64_t done, std::int64_t total, const std::string& note,
                            std::size_t width) const {
   const double seconds = start_.seconds();
-  const double rate = seconds > 0.0 ? static_cast<double>(done) / seconds : 0.0;
-  const double left = rate > 0.0 ? static_cast<double>(total - done) / rate : 0.0;
+  const double rate = seconds > 0.0 ? static_cast<double>(done - *done_before_) / seconds : 0.0;
   const std::string count = fmt::format("{}/{}", done, total);
   const std::string head = fmt::format("{}: {} {}", what_, count, unit_);
-  const std::string speed = ", " + format_rate(rate, unit_);
-  const std::string time = fmt::format(", {} left", format_seconds(left));
+  const bool is_known = rate > 0.0;
+  const std::string speed = is_known ? ", " + format_rate(rate, unit_) : "";
+  const std::string time =
+      is_known ? fmt::format(", {} left", format_seconds(static_cast<double>(total - done) / rate)) : "";
   const std::string peak = fmt::format(", peak {}", format_bytes(static_cast<double>(peak_resident_bytes())));
   const std::string behind = note.empty() ? "" : ", " + note;
   for (const std::string& line : {head + speed + time + peak + behind, head + speed + time + behind,
@@ -71,7 +74,13 @@ std::string format_bytes(double bytes) {
   return fmt::format("{:.1f} KB", bytes / 1e3);
 }
 
+// VmHWM is this program's own; the peak of getrusage begins with that of the process which started it.
 std::uint64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    std::uint64_t kib = 0;
+    if (word == "VmHWM:" && status >> kib) return kib * 1024;
+  }
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;

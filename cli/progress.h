@@ -26,7 +26,8 @@ class Progress {
 
   std::string what_, unit_;
   Stopwatch start_;
-  std::optional<Stopwatch> shown_;  // since the line was shown last
+  std::optional<std::int64_t> done_before_;  // when the first update came: work that start_ does not time
+  std::optional<Stopwatch> shown_;           // since the line was shown last
   bool rewrites_;
   int tenths_shown_ = 0;
 };

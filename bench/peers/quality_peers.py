@@ -93,7 +93,9 @@ def with_float_embedding(bits, more):
 def mixed(bpw, low, high, bits, group, more):
     """mlx_lm.dynamic_quant at the bytes of a uniform copy."""
     return ([Peer(f"mlx_lm.dynamic_quant, {low} and {high} bits", "dynamic", bpw=bpw, low=low, high=high, group=64,
-                  **more.get("dynamic", {}))] + recipes("--bits", bits, "--group-size", group))
+                  **more.get("dynamic", {}))] + recipes("--bits", bits, "--group-size", group)
+            + [Ours(f"mixtape {recipe}, chosen bits", "calibrate", "--recipe", recipe, "--bpw", bpw)
+               for recipe in ("fast", "good")])
 
 
 def cases(rates, batch, more):

@@ -55,6 +55,12 @@ CheckedPlan checked_plan_within(const Teacher& teacher, const QuantizationPlan& 
   QuantizationPlan first = plan_within(source, plan, losses, bytes, storage);
   const double first_kl = kl_of(teacher, first, data, options, hooks);
   const std::vector<ModuleLosses> estimates = losses;
+  const RunHooks swaps{.progress =
+                           [&](StageProgress p) {
+                             p.stage = "measuring swaps";
+                             hooks.report(p);
+                           },
+                       .should_stop = hooks.should_stop};
   measure_more(
       teacher, plan, data, options,
       [&](const ModuleLosses& m, const FormatLoss& f) {
@@ -62,7 +68,7 @@ CheckedPlan checked_plan_within(const Teacher& teacher, const QuantizationPlan& 
                                            [&](const ModuleLosses& e) { return e.path == m.path; });
         return is_near(*first.find(m.path), *estimate, f.format, storage);
       },
-      losses, hooks);
+      losses, swaps);
   QuantizationPlan second = plan_within(source, plan, losses, bytes, storage);
   const double second_kl = kl_of(teacher, second, data, options, hooks);
   if (second_kl < first_kl) return {std::move(second), second_kl, first_kl};
