@@ -9,7 +9,7 @@ usage: gguf_types.py MIXTAPE LLAMA_QUANTIZE TEXTS WORK OUT.csv MODEL [--steps N]
   WORK            folder for models; what is there already is used again
   OUT.csv         gets the rows of each TYPE (q4_k_m) that it doesn't have yet
   MODEL           a model whose tokens the texts fit
-  --steps N       of training with scales; 0: none (default)
+  --steps N       of training; 0: none (default)
   --tokens N      of each text that are evaluated (default 8192)
 Needs gguf and numpy.
 """
@@ -75,7 +75,7 @@ class Bench:
 
     def calibrate(self, out, mix, *options):
         texts = [w for t in ("moby_dick.txt", "tiny_stories.txt") for w in ("--text", self.o.texts / t)]
-        self.ours("calibrate", "-o", out, "--type", mix, *texts, "--length", LENGTH, "--rows", 200,
+        self.ours("calibrate", "-o", out, "--type", mix, *texts, "--length", LENGTH, "--rows", 128,
                   "--validation-rows", 8, "--report-rows", 8, "--batch", 4, *options)
 
     def made(self, name, make):
@@ -93,10 +93,7 @@ class Bench:
             "fit": lambda out: self.ours("quantize", "-o", out, "--type", mix, "--imatrix", self.importance_file),
         }
         if self.o.steps > 0:
-            makers["calibrated, scales"] = lambda out: self.calibrate(
-                out, mix, "--train", "scales", "--steps", self.o.steps)
-            makers["calibrated, codes"] = lambda out: self.calibrate(
-                out, mix, "--train", "codes", "--steps", self.o.steps)
+            makers["calibrated"] = lambda out: self.calibrate(out, mix, "--steps", self.o.steps)
         for method, make in makers.items():
             start = time.time()
             out = self.made(f"{mix} {method}.gguf", make)

@@ -42,47 +42,55 @@ Doubles decoded_blocks(const QuantizedWeight& q) {
   return all;
 }
 
-Doubles block_errors(const Doubles& w, const Doubles& h, const Doubles& decoded, std::int64_t cols,
-                     std::int64_t block) {
-  return group_errors(w, h, decoded, cols, block);
-}
-
 namespace {
 
 Doubles importance_or_ones(const HostTensor& importance, std::int64_t cols) {
   return importance.values.empty() ? Doubles(static_cast<std::size_t>(cols), 1.0) : importance.values;
 }
 
+// The block whose first weight is w[i].
+oracle::BlockProblem problem_at(std::size_t i, const Doubles& w, const Doubles& h, std::int64_t cols,
+                                const BlockFormat& f) {
+  const auto size = static_cast<std::size_t>(f.block_elements()), columns = static_cast<std::size_t>(cols);
+  const std::size_t per_expert = w.size() / (h.size() / columns);
+  const auto part = [&](const Doubles& all, std::size_t from) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(from);
+    return Doubles(begin, begin + static_cast<std::ptrdiff_t>(size));
+  };
+  const Doubles own = part(h, i / per_expert * columns + i % columns);
+  oracle::BlockProblem problem{
+      f, part(w, i), oracle::block_importance(own, static_cast<std::size_t>(f.affine.group_size)), 1.0};
+  for (std::size_t c = 0; c < size; ++c) problem.w[c] = problem.h[c] > 0.0 ? problem.w[c] : 0.0;
+  problem.spread = oracle::spread_of(problem.w);
+  return problem;
+}
+
 Doubles errors_of_oracle(const Doubles& w, const Doubles& h, std::int64_t cols, const BlockFormat& f,
                          BlockFit how) {
-  const auto size = static_cast<std::size_t>(f.block_elements());
-  const std::size_t per_expert = w.size() / (h.size() / static_cast<std::size_t>(cols));
   Doubles errors;
-  for (std::size_t i = 0; i < w.size(); i += size) {
-    const std::size_t at =
-        i / per_expert * static_cast<std::size_t>(cols) + i % static_cast<std::size_t>(cols);
-    const auto part = [&](const Doubles& all, std::size_t from) {
-      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(from);
-      return Doubles(begin, begin + static_cast<std::ptrdiff_t>(size));
-    };
-    oracle::BlockProblem problem{
-        f, part(w, i),
-        how == BlockFit::plain
-            ? Doubles(size, 1.0)
-            : oracle::block_importance(part(h, at), static_cast<std::size_t>(f.affine.group_size))};
-    for (std::size_t c = 0; c < size; ++c) problem.w[c] = problem.h[c] > 0.0 ? problem.w[c] : 0.0;
-    oracle::BlockSolution s =
-        how == BlockFit::plain ? oracle::plain_block(problem) : oracle::fit_block(problem);
-    if (how == BlockFit::plain) {
-      problem.h = part(h, at);
-      s.error = problem.error(s);
-    }
-    errors.push_back(s.error);
+  for (std::size_t i = 0; i < w.size(); i += static_cast<std::size_t>(f.block_elements())) {
+    const oracle::BlockProblem problem = problem_at(i, w, h, cols, f);
+    errors.push_back(
+        (how == BlockFit::plain ? oracle::plain_block(problem) : oracle::fit_block(problem)).error);
   }
   return errors;
 }
 
 }  // namespace
+
+Doubles block_errors(const Doubles& w, const Doubles& h, const Doubles& decoded, std::int64_t cols,
+                     const BlockFormat& f) {
+  const auto size = static_cast<std::size_t>(f.block_elements());
+  Doubles errors(w.size() / size);
+  for (std::size_t b = 0; b < errors.size(); ++b) {
+    const oracle::BlockProblem problem = problem_at(b * size, w, h, cols, f);
+    for (std::size_t c = 0; c < size; ++c) {
+      const double r = w[b * size + c] - decoded[b * size + c];
+      errors[b] += problem.share(c) * r * r;
+    }
+  }
+  return errors;
+}
 
 OpCheck fit_blocks_check(const HostTensor& w, const HostTensor& importance, BlockType type, BlockFit how) {
   const BlockFormat& f = block_format(type);
@@ -97,7 +105,7 @@ OpCheck fit_blocks_check(const HostTensor& w, const HostTensor& importance, Bloc
   check.op = [=, &f](const std::vector<Var>& v) {
     const QuantizedWeight q = fit_in_blocks(v[0].value(), v.size() > 1 ? v[1].value() : Buffer(), type, how);
     const Doubles errors =
-        block_errors(testing::download(v[0].value()).values, h, decoded_blocks(q), cols, f.block_elements());
+        block_errors(testing::download(v[0].value()).values, h, decoded_blocks(q), cols, f);
     return v[0].tape().constant(
         upload(v[0].tape().device(), testing::make_tensor(DType::f32, q.blocks.scales.shape(), errors)));
   };

@@ -16,9 +16,9 @@ inline constexpr BlockType kBlockTypes[] = {
 QuantizedWeight fit_in_blocks(const Buffer& w, const Buffer& importance, BlockType type, BlockFit how);
 // The values that it stands for, of the parts themselves.
 testing::Doubles decoded_blocks(const QuantizedWeight& q);
-// Per block; h [cols] or [experts, cols].
+// Per block, as the fit counts them; h [cols] or [experts, cols].
 testing::Doubles block_errors(const testing::Doubles& w, const testing::Doubles& h,
-                              const testing::Doubles& decoded, std::int64_t cols, std::int64_t block);
+                              const testing::Doubles& decoded, std::int64_t cols, const BlockFormat& f);
 
 testing::OpCheck fit_blocks_check(const testing::HostTensor& w, const testing::HostTensor& importance,
                                   BlockType type, BlockFit how);

@@ -33,6 +33,7 @@ HWY_INLINE Real operator/(Real a, Real b) { return {hn::Div(a.v, b.v)}; }
 HWY_INLINE Real real(float v) { return {set(v)}; }
 HWY_INLINE Real rounded(Real v) { return {hn::Round(v.v)}; }
 HWY_INLINE Real magnitude(Real v) { return {hn::Abs(v.v)}; }
+HWY_INLINE Real root(Real v) { return {hn::Sqrt(v.v)}; }
 HWY_INLINE Choice less(Real a, Real b) { return {hn::Lt(a.v, b.v)}; }
 HWY_INLINE Real choose(Choice c, Real yes, Real no) { return {hn::IfThenElse(c.v, yes.v, no.v)}; }
 HWY_INLINE Real least(Real a, Real b) { return choose(less(a, b), a, b); }
@@ -42,6 +43,7 @@ struct BlockWeights {
   const float* w;  // [block, lanes], in units; 0 where the importance is 0
   const float* h;  // [block]
   Floats unit, inverse_unit;
+  Real spread;
 
   HWY_INLINE Real weight(int i) const { return {load(w + static_cast<std::size_t>(i) * lanes())}; }
   HWY_INLINE float importance(int i) const { return h[i]; }
@@ -97,6 +99,17 @@ void gather(const float* w, std::int64_t cols, std::int64_t count, const float* 
   }
 }
 
+// Twice the mean square of every row's block of weights; 1 where all are 0.
+Real spread_of(const std::vector<float>& w, std::size_t size) {
+  Floats sum = set(0.0f);
+  for (std::size_t c = 0; c < size; ++c) {
+    const Floats v = load(w.data() + c * lanes());
+    sum = hn::Add(sum, hn::Mul(v, v));
+  }
+  const Real spread{hn::Mul(sum, set(2.0f / static_cast<float>(size)))};
+  return choose(less(real(0.0f), spread), spread, real(1.0f));
+}
+
 // Block b of every row. Returns the first row for which f16 doesn't hold its scale or bias, or -1.
 std::int64_t fit_blocks_of(const HostCall& call, const FitBlocksParams& p, const Rows& rows, std::int64_t b,
                            Scratch& scratch) {
@@ -107,8 +120,8 @@ std::int64_t fit_blocks_of(const HostCall& call, const FitBlocksParams& p, const
   LaneNumbers unit(1.0f), inverse(1.0f);
   gather(w, p.cols, rows.count, h, size, unit, inverse, scratch.w);
   const float *units = unit.v, *inverses = inverse.v;
-  const BlockState fit =
-      fit_block(p.shape, {scratch.w.data(), h, load(units), load(inverses)}, p.searches != 0);
+  const BlockWeights weights{scratch.w.data(), h, load(units), load(inverses), spread_of(scratch.w, size)};
+  const BlockState fit = fit_block(p.shape, weights, p.searches != 0);
   cpu::BlockOutputs out(call, p.shape);
   const LaneNumbers d(hn::Mul(fit.d.v, load(units))), e(hn::Mul(fit.e.v, load(units)));
   for (std::int64_t r = 0; r < rows.count; ++r) {

@@ -12,6 +12,7 @@ using Choice = bool;
 MIXTAPE_DEVICE Real real(float v) { return v; }
 MIXTAPE_DEVICE Real rounded(Real v) { return rint_f32(v); }
 MIXTAPE_DEVICE Real magnitude(Real v) { return abs_f32(v); }
+MIXTAPE_DEVICE Real root(Real v) { return sqrt_f32(v); }
 MIXTAPE_DEVICE Choice less(Real a, Real b) { return a < b; }
 MIXTAPE_DEVICE Real choose(Choice c, Real yes, Real no) { return c ? yes : no; }
 MIXTAPE_DEVICE Real least(Real a, Real b) { return a < b ? a : b; }
@@ -31,6 +32,7 @@ struct BlockWeights {
   Shared<const float> h;
   int stride;
   Unit unit;
+  Real spread;
 
   MIXTAPE_DEVICE Real weight(int i) const { return w[i * stride]; }
   MIXTAPE_DEVICE float importance(int i) const { return h[i]; }
@@ -92,6 +94,13 @@ MIXTAPE_DEVICE Unit bring_near(int size, Shared<float> w, Shared<const float> h,
   return unit;
 }
 
+MIXTAPE_DEVICE float spread_of(int size, Shared<const float> w, int stride) {
+  float sum = 0.0f;
+  for (int c = 0; c < size; ++c) sum = sum + w[c * stride] * w[c * stride];
+  const float spread = sum * (2.0f / static_cast<float>(size));
+  return spread > 0.0f ? spread : 1.0f;
+}
+
 struct CodeStream {
   Global<std::uint32_t> words;
   std::uint64_t pending;
@@ -145,8 +154,9 @@ MIXTAPE_KERNEL(fit_blocks_forward, 256, FitBlocksGpuParams p, Global<const float
   const Shared<float> mine = w + thread_x();
   if (block_fit::is_bad(p, mine, stride, importances + position, errors)) return;
   const block_fit::Unit unit = block_fit::bring_near(size, mine, h, stride);
+  const block_fit::BlockWeights weights{mine, h, stride, unit, block_fit::spread_of(size, mine, stride)};
   const block_fit::BlockState fit =
-      block_fit::fit_block(shape, block_fit::BlockWeights{mine, h, stride, unit}, p.searches != 0);
+      block_fit::fit_block(shape, weights, p.searches != 0);
   const float d = fit.d * unit.value, e = fit.e * unit.value;
   if (!is_finite(d) || !is_finite(e)) return report_weight(errors, importances + position, 0.0f);
   const std::int64_t block = row * blocks + b;

@@ -25,7 +25,10 @@ inline double as_f16(double v) { return static_cast<float>(f16(static_cast<float
 struct BlockProblem {
   const BlockFormat& f;
   std::vector<double> w, h;
+  double spread;  // twice the mean square of w, 1 where all are 0
 
+  // What a square error of column c counts.
+  double share(std::size_t c) const { return h[c] * std::sqrt(spread + w[c] * w[c]); }
   std::size_t size() const { return static_cast<std::size_t>(f.affine.group_size); }
   std::size_t groups() const { return static_cast<std::size_t>(f.groups); }
   double code(double v, Pair p) const {
@@ -45,8 +48,9 @@ struct BlockProblem {
     Moments m;
     for (std::size_t c = j * size(); c < (j + 1) * size(); ++c) {
       const double q = code(w[c], at), p = q - f.zero_code, r = w[c] - (q * at.scale + at.bias);
-      m.pp += h[c] * p * p, m.p += h[c] * p, m.one += h[c];
-      m.pw += h[c] * p * w[c], m.w += h[c] * w[c], m.error += h[c] * r * r;
+      const double s = share(c);
+      m.pp += s * p * p, m.p += s * p, m.one += s;
+      m.pw += s * p * w[c], m.w += s * w[c], m.error += s * r * r;
     }
     return m;
   }
@@ -245,6 +249,12 @@ inline BlockSolution fit_block(const BlockProblem& b) {
   for (std::size_t j = 0; j < b.groups(); ++j) try_neighbours(b, j, near);
   follow(b, near, 3, best);
   return best;
+}
+
+inline double spread_of(const std::vector<double>& w) {
+  double sum = 0.0;
+  for (const double v : w) sum += v * v;
+  return sum > 0.0 ? 2.0 * sum / static_cast<double>(w.size()) : 1.0;
 }
 
 // Importance of a block's columns as the fit takes it: all alike where all of them are 0.
