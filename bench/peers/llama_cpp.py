@@ -12,6 +12,7 @@ usage: llama_cpp.py MIXTAPE LLAMA TEXTS WORK OUT.csv [FILTER [SMOLLM.gguf [WITNE
 Needs numpy, safetensors, gguf and tokenizers; for SMOLLM.gguf torch too. Checks:
   loads       warnings while a file is loaded, but for those of contexts
   greedy      characters of 64 tokens after each of four prompts
+  chat        characters of 48 tokens after a question in the model's template
   logits      largest difference of log-probabilities, as a share of the largest, over 128 tokens; both in f32
   tokens      of texts in many scripts, that differ
   ppl, kl     of the second halves of windows of wikitext; `as it runs`: llama.cpp rounds what quantized matrices are
@@ -156,6 +157,15 @@ class Bench:
                 same += len(os.path.commonprefix([mine, said.removeprefix(" ")]))
             yield kind, total, same, total - same, 0
 
+    def chat(self, model):
+        file, question = self.gguf(model, "F32"), "Why is the sky blue?"
+        mine = self.ours("generate", "-m", file, "--chat", "--prompt", question, "-n", 48, "--temp", 0, "--dtype", "f32")
+        mine = mine.removesuffix("\n")
+        said, _ = self.theirs("llama-completion", "-m", file, "-p", question, "-n", 64, "--temp", 0, "-cnv", "-st", "--jinja",
+                              *EXACT, until=f"(?s)assistant\n.{{{len(mine)}}}")
+        same = len(os.path.commonprefix([mine, said.partition("assistant\n")[2]]))
+        yield "F32", len(mine), same, len(mine) - same, 0
+
     def logits(self, model):
         length = 64 if model in self.small else 256
         text = self.ascii()
@@ -278,7 +288,7 @@ class Bench:
 
     def run(self):
         all_models = {**self.every, **self.words}
-        checks = {"loads": all_models, "greedy": self.every, "logits": self.every, "tokens": all_models,
+        checks = {"loads": all_models, "greedy": self.every, "chat": self.large, "logits": self.every, "tokens": all_models,
                   "ppl": {**self.packaged, **self.large}, "weights": {**self.packaged, **self.large},
                   "imatrix": {**self.packaged, **self.large}, "seconds": {**self.packaged, **self.large}}
         with open(self.out, "w", newline="") as f:
