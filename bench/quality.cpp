@@ -6,6 +6,8 @@
 //     report_rows=32 validation_rows=16 statistics_rows=128
 //     stages=mlx,ls,wls,gptq     fits to measure, each one after those it needs
 //     dwq=RATE[xSTEPS][,...]     training from the last fit; codes=RATE:CODERATE[xSTEPS][,...] codes too
+//     blocks=RATE:CODERATE[xSTEPS][,...] [block_dwq=RATE[xSTEPS][,...]]   codes layer by layer on block_rows=128 rows,
+//                                and then scales
 //     steps=150 batch=16 temperature=1
 //     grid_free=yes              the model's weights are first moved at random inside their 4-bit cells and healed by
 //                                distillation from the original: a teacher without the grid of its Q4_1 file
@@ -29,6 +31,7 @@
 #include <sstream>
 
 #include "bench/grid_free.h"
+#include "mixtape/calib/block_codes.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/checked_plan.h"
 #include "mixtape/calib/dwq.h"
@@ -114,10 +117,17 @@ class Bench {
       for (const std::string& note : fitted[i].notes) std::fprintf(stderr, "%s\n", note.c_str());
       measure(teacher, names[i], fitted[i].student, fitted[i].seconds);
     }
+    const Student& fit = fitted.back().student;
     for (const std::string& rate : s_.list("codes", ""))
-      train_from(teacher, plan, fitted.back().student, names.back(), rate, true);
+      train_from(teacher, plan, fit, names.back() + "+codes " + rate, codes(rate));
     for (const std::string& rate : s_.list("dwq", ""))
-      train_from(teacher, plan, fitted.back().student, names.back(), rate, false);
+      train_from(teacher, plan, fit, names.back() + "+dwq " + rate, scales(rate));
+    for (const std::string& rate : s_.list("blocks", "")) {
+      const std::string name = names.back() + "+blocks " + rate;
+      const Student learned = train_from(teacher, plan, fit, name, blocks(rate));
+      for (const std::string& then : s_.list("block_dwq", ""))
+        train_from(teacher, plan, learned, name + "+dwq " + then, scales(then));
+    }
   }
 
   void compare_plans() {
@@ -247,24 +257,42 @@ class Bench {
                  data_.validation.size());
   }
 
-  void train_from(const Teacher& teacher, const QuantizationPlan& plan, const Student& start,
-                  const std::string& from, const std::string& rate, bool codes) {
+  // RATE[:CODERATE][xSTEPS]
+  TrainOptions training(const std::string& rate) const {
+    TrainOptions o;
+    o.steps = s_.whole("steps", 150);
+    o.batch_size = s_.whole("batch", 16);
+    o.learning_rate = std::stod(rate);
+    if (rate.find(':') != std::string::npos) o.code_rate = std::stod(rate.substr(rate.find(':') + 1));
+    if (rate.find('x') != std::string::npos) o.steps = std::stoll(rate.substr(rate.find('x') + 1));
+    return o;
+  }
+
+  Method scales(const std::string& rate, bool trains_codes = false) const {
     DwqOptions o;
-    o.train.steps = s_.whole("steps", 150);
-    o.train.batch_size = s_.whole("batch", 16);
-    o.train.learning_rate = std::stod(rate);
-    if (rate.find(':') != std::string::npos) o.train.code_rate = std::stod(rate.substr(rate.find(':') + 1));
-    if (rate.find('x') != std::string::npos) o.train.steps = std::stoll(rate.substr(rate.find('x') + 1));
-    o.trains_codes = codes;
+    o.train = training(rate);
+    o.trains_codes = trains_codes;
     o.loss.temperature = std::stof(s_.text("temperature", "1"));
+    return dwq(o);
+  }
+  Method codes(const std::string& rate) const { return scales(rate, true); }
+  Method blocks(const std::string& rate) const {
+    return block_codes({.train = training(rate), .rows = s_.whole("block_rows", 128)});
+  }
+
+  Student train_from(const Teacher& teacher, const QuantizationPlan& plan, const Student& start,
+                     const std::string& name, const Method& method) {
     Student student = copy_of(start);
+    tape_.device().reset_peak();
     const Stopwatch watch;
     const RunHooks hooks;
-    const TrainReport report = dwq(o).improve({teacher, plan, data_, hooks, {}}, student);
-    const std::string name = str(from, codes ? "+codes " : "+dwq ", rate);
-    std::fprintf(stderr, "%s: validation %.4f to %.4f at step %lld\n", name.c_str(),
-                 report.validation.front().loss, report.best_loss, static_cast<long long>(report.best_step));
-    measure(teacher, name, student, watch.seconds());
+    const TrainReport report = method.improve({teacher, plan, data_, hooks, {}}, student);
+    const double seconds = watch.seconds();
+    std::fprintf(stderr, "%s: best at step %lld of %lld, peak %.0f MB\n", name.c_str(),
+                 static_cast<long long>(report.best_step), static_cast<long long>(report.steps_done),
+                 1e-6 * static_cast<double>(tape_.device().memory_stats().peak_bytes));
+    measure(teacher, name, student, seconds);
+    return student;
   }
 
   void measure(const Teacher& teacher, const std::string& stage, const Student& student, double seconds) {

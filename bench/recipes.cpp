@@ -38,10 +38,11 @@ std::vector<Method> methods_of(const Setup& s, const ModelConfig& config, const 
   o.train.batch_size = t.batch_size;
   o.train.checkpoint_blocks = s.teacher == "streamed";
   o.rate_from_start = true;
-  o.trains_codes = t.trains_codes;
-  std::printf("training     %lld steps of %lld rows, %s\n", static_cast<long long>(t.steps),
-              static_cast<long long>(t.batch_size), t.trains_codes ? "codes too" : "scales and biases");
-  methods.push_back(dwq(o));
+  for (const Method& m : training_methods(t.learning, o)) {
+    std::printf("training     %s, %lld steps of %lld rows\n", m.name.c_str(), static_cast<long long>(t.steps),
+                static_cast<long long>(t.batch_size));
+    methods.push_back(m);
+  }
   return methods;
 }
 

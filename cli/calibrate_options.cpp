@@ -4,6 +4,7 @@
 
 #include "cli/inputs.h"
 #include "cli/outputs.h"
+#include "mixtape/calib/block_codes.h"
 #include "mixtape/calib/cached_teacher.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/reference_recipe.h"
@@ -21,6 +22,13 @@ InitialFit initial_fit_of(const std::string& fit) {
                                   : InitialFit::gptq;
 }
 
+Learning learning_of(const std::string& trained) {
+  return trained == "codes"    ? Learning::codes
+         : trained == "blocks" ? Learning::blocks
+         : trained == "scales" ? Learning::scales
+                               : Learning::nothing;
+}
+
 void add_recipe_options(CLI::App& command, CalibrateOptions& o) {
   OptionGroup group(command, "Recipe");
   group.choice("--recipe", o.recipe, {"fast", "good", "best"},
@@ -31,15 +39,18 @@ void add_recipe_options(CLI::App& command, CalibrateOptions& o) {
       "--fit", o.fit, {"mlx", "least-squares", "gptq"},
       "The fit before training: plain rounding alone; then least squares weighted by the inputs; then GPTQ");
   group.choice(
-      "--train", o.trained, {"nothing", "scales", "codes"},
-      "What learns after the fit: scales and biases, or codes with them; if not given, codes where the model "
-      "is small enough");
+      "--train", o.trained, {"nothing", "scales", "blocks", "codes"},
+      "What learns after the fit: scales and biases; blocks: codes one layer after the other, then scales; "
+      "codes: all together, 22 bytes of memory a weight. If not given, codes where the model is small "
+      "enough, else blocks");
 }
 
 void add_training_options(CLI::App& command, CalibrateOptions& o) {
   TrainOptions& train = o.dwq.train;
   OptionGroup group(command, "Training");
-  group.whole("--steps", train.steps, {.least = 1}, "Optimizer steps; if not given, the recipe's")
+  group
+      .whole("--steps", train.steps, {.least = 1},
+             "Optimizer steps, of --train blocks in each layer too; if not given, the recipe's")
       ->default_str("");
   group
       .whole("--batch,--batch-size", train.batch_size, {.least = 1},
@@ -164,11 +175,11 @@ void CalibrateOptions::settle(const ModelConfig& config, const Device& device) {
   const Effort effort = effort_of(recipe);
   const bool is_fast = effort == Effort::fast;
   const Training training = training_of(is_fast ? Effort::good : effort, config, text.positions(), device);
-  if (trained.empty()) trained = is_fast ? "nothing" : training.trains_codes ? "codes" : "scales";
+  if (trained.empty())
+    trained = is_fast ? "nothing" : training.learning == Learning::codes ? "codes" : "blocks";
   if (chooses_batch) dwq.train.batch_size = training.batch_size;
   if (chooses_steps) dwq.train.steps = training.steps;
-  dwq.trains_codes = trained == "codes";
-  measured = sensitivity_of(config, text.length, device);
+  measured = sensitivity_of(config, text.positions(), device);
 }
 
 SensitivityOptions CalibrateOptions::sensitivity() const {
@@ -179,8 +190,7 @@ SensitivityOptions CalibrateOptions::sensitivity() const {
 }
 
 MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows) const {
-  MemoryUse use{.trains = trains(),
-                .trains_codes = dwq.trains_codes,
+  MemoryUse use{.learning = learning_of(trained),
                 .checkpoint_blocks = dwq.train.checkpoint_blocks,
                 .stream_teacher = stream_teacher};
   use.fits = 0;
@@ -190,12 +200,15 @@ MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows) const {
   }
   use.batch_tokens = std::min(dwq.train.batch_size, training_rows) * text.positions();
   use.statistics_tokens = std::min(CalibrationOptions{}.statistics_rows, training_rows) * text.positions();
+  use.held_tokens =
+      (std::min(BlockCodesOptions{}.rows, training_rows) + text.validation_rows) * text.positions();
   return use;
 }
 
 std::vector<Method> CalibrateOptions::methods() const {
   std::vector<Method> all = fits(initial_fit_of(fit), quantize.rounding());
-  if (trains()) all.push_back(mixtape::dwq(dwq));
+  const std::vector<Method> training = training_methods(learning_of(trained), dwq);
+  all.insert(all.end(), training.begin(), training.end());
   return all;
 }
 

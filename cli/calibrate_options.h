@@ -22,7 +22,7 @@ struct CalibrateOptions {
   SensitivityOptions measured;  // by the recipe; without fits and batch size
   std::string recipe = "good";
   std::string fit = "gptq";
-  std::string trained;  // nothing, scales or codes; empty: as the recipe says
+  std::string trained;  // nothing, scales, blocks or codes; empty: as the recipe says
   std::string target_dir;
   std::string json_file;
   std::string saved_imatrix;

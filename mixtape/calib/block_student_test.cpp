@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "mixtape/calib/block_codes.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/dwq.h"
 #include "mixtape/calib/fit_students.h"
@@ -96,6 +97,14 @@ TEST_F(BlockStudentTest, EveryStageComesNearer) {
     for (std::size_t i = 1; i < kl.size(); ++i)
       EXPECT_LT(kl[i], kl[i - 1]) << block_format(type).name << " " << i;
   }
+}
+
+TEST_F(BlockStudentTest, LayersLearnTheirPartsAndCodes) {
+  const QuantizationPlan plan = plan_quantization(*source_, {.params = BlockType::q3_k});
+  std::vector<Method> methods = fits(InitialFit::gptq);
+  methods.push_back(block_codes({.train = steps(true).train}));
+  const std::vector<StageReport> stages = run(plan, methods).report.stages;
+  EXPECT_LT(stages[3].kl->mean, 0.95 * stages[2].kl->mean);
 }
 
 // What the report says of a student is true of its bytes.

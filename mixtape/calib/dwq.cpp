@@ -44,11 +44,7 @@ TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student
                                ? reference_batches(in.data.train, o.train.batch_size, o.seed)
                                : shuffled_batches(in.data.train.size(), o.train.batch_size, o.seed);
   TrainOptions options = o.train;
-  if (o.rate_from_start && in.start_kl) {
-    options.code_rate = code_rate_for(options.steps);
-    // Beside codes that learn, scales have less to make up for.
-    options.learning_rate = rate_for_start(*in.start_kl) * (o.trains_codes ? 0.5 : 1.0);
-  }
+  if (o.rate_from_start && in.start_kl) rate_from_start(options, *in.start_kl, o.trains_codes);
   if (o.trains_codes) add_latent_codes(student, in.teacher, in.plan);
   const TrainReport report =
       train(student.config, student.parameters, in.teacher.compute(), *signal, in.teacher.tape(),
@@ -65,6 +61,12 @@ double rate_for_start(double kl) { return std::clamp(0.005 * std::sqrt(kl), 1e-4
 
 double code_rate_for(std::int64_t steps) {
   return std::clamp(1.2 / static_cast<double>(steps), 0.002, 0.012);
+}
+
+// Beside codes that learn, scales have less to make up for.
+void rate_from_start(TrainOptions& options, double kl, bool trains_codes) {
+  options.code_rate = code_rate_for(options.steps);
+  options.learning_rate = rate_for_start(kl) * (trains_codes ? 0.5 : 1.0);
 }
 
 Method dwq(const DwqOptions& options) {

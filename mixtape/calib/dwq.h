@@ -20,10 +20,13 @@ double rate_for_start(double kl);
 // single batches moves codes.
 double code_rate_for(std::int64_t steps);
 
+// Sets the learning rate to that of a start of this mean KL, half of it beside codes that learn, and theirs to
+// code_rate_for the steps.
+void rate_from_start(TrainOptions& options, double kl, bool trains_codes);
+
 struct DwqOptions {
   TrainOptions train;
-  // The learning rate is that of the student that comes in, where its KL was measured, half of it beside codes that
-  // learn; theirs is code_rate_for the steps.
+  // The rates are those of the student that comes in, where its KL was measured.
   bool rate_from_start = false;
   // Codes learn too (learned_codes.h): 20 more bytes for each weight (value, gradient, two moments, best state), and
   // its decoded value while a batch is worked on.

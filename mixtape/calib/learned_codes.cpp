@@ -36,10 +36,11 @@ Buffer latent_of(Tape& tape, const Buffer& w, const QuantizedWeight& q) {
 
 }  // namespace
 
-void add_latent_codes(Student& student, const Teacher& teacher, const QuantizationPlan& plan) {
+void add_latent_codes(Student& student, const Teacher& teacher, const QuantizationPlan& plan,
+                      const std::string& at) {
   for (const auto& [path, q] : student.parameters.quantized) {
     const PlannedModule& module = *plan.find(path);
-    if (module.kind == TensorKind::embedding) continue;
+    if (module.kind == TensorKind::embedding || !path.starts_with(at)) continue;
     const Buffer w = teacher.source().load(module.source, DType::f32, teacher.tape().device());
     student.parameters.latent.emplace(path, latent_of(teacher.tape(), w, q));
   }

@@ -6,10 +6,11 @@
 
 namespace mixtape {
 
-// Gives each quantized matrix but the embedding, which is looked up too, latent codes: (w - bias) / scale of the
-// source's weight where that rounds to the code that was fitted, else that code itself, so that what GPTQ chose against
-// the nearest one isn't undone by the first step.
-void add_latent_codes(Student& student, const Teacher& teacher, const QuantizationPlan& plan);
+// Gives each quantized matrix whose path begins with `at` latent codes, but not the embedding, which is looked up too:
+// (w - bias) / scale of the source's weight where that rounds to the code that was fitted, else that code itself, so
+// that what GPTQ chose against the nearest one isn't undone by the first step.
+void add_latent_codes(Student& student, const Teacher& teacher, const QuantizationPlan& plan,
+                      const std::string& at = "");
 
 // Rounds latent codes to codes and lets them go.
 void pack_latent_codes(Student& student, const Device& device);

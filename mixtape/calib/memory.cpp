@@ -46,44 +46,59 @@ double squares_of(const SparseMlpSpec& m, double hidden) {
 // Bytes by what holds them.
 struct Weights {
   double floats = 0.0;               // the model in the activations' type
-  double largest = 0.0;              // its largest layer, and what belongs to none
   double codes = 0.0, scales = 0.0;  // of a student; scales with biases, f32
   double learned = 0.0;              // codes that train, as numbers of one byte each
-  double largest_matrix = 0.0;       // in f32
+};
+
+struct ModelWeights {
+  Weights all, layer, outside;  // layer: the most of any layer; outside: embedding, head, last norm
+  double largest_matrix = 0.0;  // in f32
 };
 
 std::string layer_of(const std::string& name) {
   return name.starts_with("model.layers.") ? name.substr(0, name.find('.', 13)) : "";
 }
 
-Weights weigh(const ModelConfig& config, const QuantizationPlan& plan, double element) {
-  Weights w;
-  std::map<std::string, double> layers;
-  for (const ModelTensor& t : tensor_list(config)) {
-    const auto count = static_cast<double>(t.shape.numel());
-    w.floats += count * element;
-    layers[layer_of(t.name)] += count * element;
-    const PlannedModule* module = plan.find(module_path(t.name));
-    if (module == nullptr || !module->stored) continue;
-    w.codes += count * module->stored->bits / 8.0;
-    const std::vector<WeightPart> parts =
-        codec_of(*module->stored).parts(t.shape, *module->stored, DType::f32);
-    for (std::size_t i = 1; i < parts.size(); ++i)
-      w.scales += static_cast<double>(parts[i].shape.numel()) * kFloat;
-    if (module->kind != TensorKind::embedding) w.learned += count;
-    w.largest_matrix = std::max(w.largest_matrix, count * kFloat);
-  }
-  for (const auto& [name, bytes] : layers) {
-    if (!name.empty()) w.largest = std::max(w.largest, bytes);
-  }
-  w.largest += layers[""];
+Weights weigh(const ModelTensor& t, const PlannedModule* module, double element) {
+  const auto count = static_cast<double>(t.shape.numel());
+  Weights w{.floats = count * element};
+  if (module == nullptr || !module->stored) return w;
+  w.codes = count * module->stored->bits / 8.0;
+  const std::vector<WeightPart> parts = codec_of(*module->stored).parts(t.shape, *module->stored, DType::f32);
+  for (std::size_t i = 1; i < parts.size(); ++i)
+    w.scales += static_cast<double>(parts[i].shape.numel()) * kFloat;
+  if (module->kind != TensorKind::embedding) w.learned = count;
   return w;
 }
 
+ModelWeights weigh(const ModelConfig& config, const QuantizationPlan& plan, double element) {
+  constexpr double Weights::*kParts[] = {&Weights::floats, &Weights::codes, &Weights::scales,
+                                         &Weights::learned};
+  ModelWeights w;
+  std::map<std::string, Weights> layers;
+  for (const ModelTensor& t : tensor_list(config)) {
+    const PlannedModule* module = plan.find(module_path(t.name));
+    const Weights tensor = weigh(t, module, element);
+    for (const auto part : kParts) layers[layer_of(t.name)].*part += tensor.*part;
+    if (module && module->stored)
+      w.largest_matrix = std::max(w.largest_matrix, static_cast<double>(t.shape.numel()) * kFloat);
+  }
+  w.outside = layers[""];
+  for (const auto& [name, layer] : layers) {
+    for (const auto part : kParts) {
+      w.all.*part += layer.*part;
+      if (!name.empty()) w.layer.*part = std::max(w.layer.*part, layer.*part);
+    }
+  }
+  return w;
+}
+
+double student_bytes(const ModelWeights& w) { return w.all.codes + w.all.scales; }
+
 // The students, one layer's statistics, a matrix in f32, and what its fit makes of it.
-double fitting_bytes(const ModelConfig& config, const Weights& w, double element, const MemoryUse& use) {
+double fitting_bytes(const ModelConfig& config, const ModelWeights& w, double element, const MemoryUse& use) {
   const auto hidden = static_cast<double>(config.hidden_size);
-  double bytes = static_cast<double>(use.fits) * (w.codes + w.scales) + 2.0 * w.largest_matrix;
+  double bytes = static_cast<double>(use.fits) * student_bytes(w) + 2.0 * w.largest_matrix;
   if (use.statistics == Statistics::none) return bytes;
   bytes += static_cast<double>(use.statistics_tokens) * hidden * element;
   double squares = 0.0;
@@ -94,23 +109,44 @@ double fitting_bytes(const ModelConfig& config, const Weights& w, double element
   return use.statistics == Statistics::second_moments ? bytes + squares * kFloat : bytes;
 }
 
-double activation_bytes(const ModelConfig& config, double element, const MemoryUse& use) {
+// Kept for the backward pass: of all layers, and of the one that keeps most.
+struct Activations {
+  double all = 0.0, layer = 0.0;
+};
+
+Activations activation_bytes(const ModelConfig& config, double element, const MemoryUse& use) {
   const auto tokens = static_cast<double>(use.batch_tokens);
-  double kept = 0.0, largest_layer = 0.0;
+  Activations a;
   for (const LayerSpec& spec : config.layers) {
     const double layer = kept_per_token(spec, config.hidden_size) * tokens * element;
-    largest_layer = std::max(largest_layer, layer);
-    kept += use.checkpoint_blocks ? tokens * static_cast<double>(config.hidden_size) * element : layer;
+    a.layer = std::max(a.layer, layer);
+    a.all += use.checkpoint_blocks ? tokens * static_cast<double>(config.hidden_size) * element : layer;
   }
-  return use.checkpoint_blocks ? kept + largest_layer : kept;
+  if (use.checkpoint_blocks) a.all += a.layer;
+  return a;
 }
 
-// Two students share their codes; what trains has value, gradient, two moments and best value. Codes that train are
-// decoded for each product, and kept so for the backward pass.
-double training_bytes(const ModelConfig& config, const Weights& w, double element, const MemoryUse& use) {
-  double bytes = w.codes + 6.0 * w.scales + activation_bytes(config, element, use);
-  if (use.trains_codes) bytes += w.learned * (5.0 * kFloat + element) + w.largest_matrix;
-  return bytes;
+// Codes that train are decoded for each product, and kept so for the backward pass; beside that their value, gradient,
+// two moments and best value.
+double learned_bytes(const ModelWeights& w, const Weights& what, double element) {
+  return what.learned * (5.0 * kFloat + element) + w.largest_matrix;
+}
+
+// All layers together. Two students share their codes, unless those have learned; scales that train have value,
+// gradient, two moments and best value.
+double training_bytes(const ModelConfig& config, const ModelWeights& w, double element,
+                      const MemoryUse& use) {
+  const double codes = (use.learning == Learning::blocks ? 2.0 : 1.0) * w.all.codes;
+  const double bytes = codes + 6.0 * w.all.scales + activation_bytes(config, element, use).all;
+  return use.learning == Learning::codes ? bytes + learned_bytes(w, w.all, element) : bytes;
+}
+
+// Layer by layer: what one takes, beside the hidden states of teacher and student.
+double layer_training_bytes(const ModelConfig& config, const ModelWeights& w, double element,
+                            const MemoryUse& use) {
+  const double hidden = 2.0 * static_cast<double>(use.held_tokens * config.hidden_size) * element;
+  return 2.0 * student_bytes(w) + 4.0 * w.layer.scales + learned_bytes(w, w.layer, element) + hidden +
+         activation_bytes(config, element, use).layer;
 }
 
 }  // namespace
@@ -118,14 +154,16 @@ double training_bytes(const ModelConfig& config, const Weights& w, double elemen
 double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& plan, DType compute,
                             const MemoryUse& use, const Device& device) {
   const auto element = static_cast<double>(size_of(compute));
-  const Weights w = weigh(config, plan, element);
+  const ModelWeights w = weigh(config, plan, element);
   const auto rows = static_cast<double>(std::min(use.batch_tokens, logit_rows(config.vocab_size, device)));
   const double logits = 3.0 * rows * static_cast<double>(config.vocab_size) * kFloat;
-  const double training = use.trains ? training_bytes(config, w, element, use) + logits : 0.0;
+  double most = fitting_bytes(config, w, element, use);
   // Each fit is measured while the others are there.
-  const double fitting = fitting_bytes(config, w, element, use);
-  const double measuring = static_cast<double>(use.fits) * (w.codes + w.scales) + logits;
-  return (use.stream_teacher ? w.largest : w.floats) + std::max({training, fitting, measuring});
+  most = std::max(most, static_cast<double>(use.fits) * student_bytes(w) + logits);
+  if (use.learning != Learning::nothing)
+    most = std::max(most, training_bytes(config, w, element, use) + logits);
+  if (use.learning == Learning::blocks) most = std::max(most, layer_training_bytes(config, w, element, use));
+  return (use.stream_teacher ? w.layer.floats + w.outside.floats : w.all.floats) + most;
 }
 
 }  // namespace mixtape

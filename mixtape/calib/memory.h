@@ -1,8 +1,7 @@
 // How much memory a calibration will take, before it starts.
 #pragma once
 
-#include "mixtape/calib/input_statistics.h"
-#include "mixtape/nn/causal_lm.h"
+#include "mixtape/calib/recipe.h"
 #include "mixtape/quant/quantized_model.h"
 
 namespace mixtape {
@@ -13,8 +12,8 @@ struct MemoryUse {
   std::size_t fits = 1;           // methods that fit: a student each, until the best one is known
   Statistics statistics = Statistics::none;
   std::int64_t statistics_tokens = 0;  // of all rows that they are gathered from
-  bool trains = true;
-  bool trains_codes = false;
+  Learning learning = Learning::scales;
+  std::int64_t held_tokens = 0;  // of all rows whose hidden states Learning::blocks holds
   bool checkpoint_blocks = false;
   bool stream_teacher = false;
 };

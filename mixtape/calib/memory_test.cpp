@@ -27,11 +27,10 @@ class MemoryTest : public ::testing::Test {
     options.stream_teacher = use.stream_teacher;
     options.methods = fits(use.fits == 3 ? InitialFit::gptq : InitialFit::rounding);
     DwqOptions training;
-    training.trains_codes = use.trains_codes;
     training.train.steps = 3;
     training.train.batch_size = kRows;
     training.train.checkpoint_blocks = use.checkpoint_blocks;
-    if (use.trains) options.methods.push_back(dwq(training));
+    for (const Method& m : training_methods(use.learning, training)) options.methods.push_back(m);
     Tape tape(Device::cpu());
     tape.device().reset_peak();
     const auto before = static_cast<double>(tape.device().memory_stats().live_bytes);
@@ -39,14 +38,13 @@ class MemoryTest : public ::testing::Test {
     return static_cast<double>(tape.device().memory_stats().peak_bytes) - before;
   }
 
-  static MemoryUse doing(bool fits, bool trains, bool codes = false, bool checkpoint = false,
-                         bool streamed = false) {
+  static MemoryUse doing(bool fits, Learning learning, bool checkpoint = false, bool streamed = false) {
     return {.batch_tokens = kRows * kTokens,
             .fits = fits ? 3u : 1u,
             .statistics = fits ? Statistics::second_moments : Statistics::none,
             .statistics_tokens = kTrainingRows * kTokens,
-            .trains = trains,
-            .trains_codes = codes,
+            .learning = learning,
+            .held_tokens = (kTrainingRows + 4) * kTokens,
             .checkpoint_blocks = checkpoint,
             .stream_teacher = streamed};
   }
@@ -56,21 +54,44 @@ class MemoryTest : public ::testing::Test {
 };
 
 TEST_F(MemoryTest, GrowsWithWhatIsKept) {
-  MemoryUse more = doing(false, true);
+  using enum Learning;
+  MemoryUse more = doing(false, scales);
   more.batch_tokens *= 2;
-  EXPECT_LT(predicted(doing(false, true)), predicted(more));
-  EXPECT_LT(predicted(doing(false, true, false, true)), predicted(doing(false, true)));
-  EXPECT_LT(predicted(doing(true, false)), predicted(doing(true, true)));
-  EXPECT_LT(predicted(doing(true, true)), predicted(doing(true, true, true)));
-  EXPECT_LT(predicted(doing(true, true, false, false, true)), predicted(doing(true, true)));
+  EXPECT_LT(predicted(doing(false, scales)), predicted(more));
+  EXPECT_LT(predicted(doing(false, scales, true)), predicted(doing(false, scales)));
+  EXPECT_LT(predicted(doing(true, nothing)), predicted(doing(true, scales)));
+  EXPECT_LT(predicted(doing(true, scales)), predicted(doing(true, codes)));
+  EXPECT_LT(predicted(doing(true, scales, false, true)), predicted(doing(true, scales)));
+  more = doing(false, blocks);
+  more.held_tokens = 100000;
+  EXPECT_LT(predicted(doing(false, blocks)), predicted(more));
+}
+
+// 22 bytes in bf16, and one matrix in f32; layer by layer for the weights of one.
+TEST_F(MemoryTest, CodesThatLearnTakeTheirShareForEachWeight) {
+  using enum Learning;
+  double weights = 0.0;
+  for (const PlannedModule& m : plan_.modules) {
+    if (m.stored && m.kind != TensorKind::embedding) weights += static_cast<double>(m.shape.numel());
+  }
+  const auto bytes = [&](Learning learning) {
+    MemoryUse use = doing(false, learning);
+    use.batch_tokens = use.held_tokens = 1;
+    return predicted_peak_bytes(source_->config(), plan_, DType::bf16, use, Device::cpu());
+  };
+  EXPECT_GE(bytes(codes) - bytes(scales), 22.0 * weights);
+  EXPECT_LE(bytes(codes) - bytes(scales), 24.0 * weights);
+  EXPECT_LT(bytes(blocks) - bytes(scales), 24.0 * weights / 4.0);
 }
 
 TEST_F(MemoryTest, IsNearWhatARunTakes) {
+  using enum Learning;
   for (const MemoryUse& run :
-       {doing(false, true), doing(false, true, false, true), doing(true, false), doing(true, true),
-        doing(true, true, true), doing(true, true, true, true), doing(true, true, false, true, true)}) {
+       {doing(false, scales), doing(false, scales, true), doing(true, nothing), doing(true, scales),
+        doing(true, codes), doing(true, codes, true), doing(true, blocks), doing(false, blocks, true),
+        doing(true, blocks, false, true), doing(true, scales, true, true)}) {
     const double bytes = taken(run), expected = predicted(run);
-    const std::string what = str("fits ", run.fits, " trains ", run.trains, " codes ", run.trains_codes,
+    const std::string what = str("fits ", run.fits, " learning ", static_cast<int>(run.learning),
                                  " checkpoint ", run.checkpoint_blocks, " streamed ", run.stream_teacher);
     EXPECT_GT(expected, 0.7 * bytes) << what << ": " << bytes;
     EXPECT_LT(expected, 1.5 * bytes) << what << ": " << bytes;

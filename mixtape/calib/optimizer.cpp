@@ -63,6 +63,7 @@ void Optimizer::step(double rate, double weight_decay, double clip_norm, Communi
     if (norm > clip_norm) options.grad_scale = static_cast<float>(clip_norm / norm);
   }
   adam_.step();
+  adam_.parameters()[0].tape().encoder().commit();
 }
 
 // A member whose rows had no target has no gradients: it adds zeros.
@@ -91,6 +92,8 @@ void Optimizer::restore_best() const {
   }
 }
 
+void Optimizer::wait() const { adam_.parameters()[0].tape().encoder().commit_and_wait(); }
+
 template <class Fn>
 void Optimizer::for_each_tensor(const Fn& fn) const {
   for (std::size_t i = 0; i < names_.size(); ++i) {
@@ -110,7 +113,7 @@ std::vector<TensorSpec> Optimizer::specs() const {
 }
 
 void Optimizer::write(SafetensorsWriter& writer) const {
-  adam_.parameters()[0].tape().encoder().commit_and_wait();
+  wait();
   writer.write("units", std::as_bytes(std::span(adam_.units())));
   for_each_tensor([&](const std::string& name, const Buffer& b) { writer.write(name, b); });
 }
@@ -127,7 +130,7 @@ void Optimizer::read(const SafetensorsFile& file, std::int64_t steps) {
   std::vector<float>& units = adam_.units();
   std::memcpy(units.data(), view("units", {static_cast<std::int64_t>(units.size())}),
               units.size() * sizeof(float));
-  adam_.parameters()[0].tape().encoder().commit_and_wait();
+  wait();
   for_each_tensor([&](const std::string& name, const Buffer& b) { b.write_bytes(view(name, b.shape())); });
   adam_.set_steps(steps);
 }

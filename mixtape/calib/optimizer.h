@@ -19,11 +19,12 @@ class Optimizer {
 
   void clear_gradients() const { adam_.zero_grad(); }
   // Adds the gradients up over all members, scales them to a norm of at most clip_norm (0: as they are), and
-  // steps.
+  // steps. Begun, not waited for.
   void step(double rate, double weight_decay, double clip_norm, Communicator& communicator);
 
   void keep_best() const;     // the values of now
   void restore_best() const;  // become the values of now
+  void wait() const;          // for all that was encoded
 
   // Tensors "<name>.value", ".first_moment", ".second_moment", ".best" for each leaf, and "units".
   std::vector<TensorSpec> specs() const;

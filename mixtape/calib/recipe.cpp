@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mixtape/calib/block_codes.h"
 #include "mixtape/calib/gptq.h"
 #include "mixtape/calib/least_squares.h"
 #include "mixtape/calib/plain_rounding.h"
@@ -45,7 +46,22 @@ Training training_of(Effort effort, const ModelConfig& config, std::int64_t leng
   const auto steps = static_cast<std::int64_t>(std::clamp(operations / step, 20.0, 200.0));
   double weights = 0.0;
   for (const ModelTensor& t : tensor_list(config)) weights += static_cast<double>(t.shape.numel());
-  return {batch, effort == Effort::best ? 4 * steps : steps, weights <= (is_cpu ? 2.5e8 : 1e9)};
+  return {batch, effort == Effort::best ? 4 * steps : steps,
+          weights <= (is_cpu ? 2.5e8 : 1e9) ? Learning::codes : Learning::blocks};
+}
+
+std::vector<Method> training_methods(Learning learning, DwqOptions o) {
+  std::vector<Method> methods;
+  o.trains_codes = learning == Learning::codes;
+  if (learning == Learning::blocks) {
+    require(o.communicator == nullptr,
+            "recipe: found a communicator, expected one process where layers learn");
+    BlockCodesOptions blocks{.train = o.train, .rate_from_start = o.rate_from_start, .seed = o.seed};
+    blocks.train.validate_every = 0;
+    methods.push_back(block_codes(blocks));
+  }
+  if (learning != Learning::nothing) methods.push_back(dwq(o));
+  return methods;
 }
 
 SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length, const Device& device) {

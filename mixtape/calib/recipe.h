@@ -24,15 +24,28 @@ enum class Effort {
   best,  // and four times the steps
 };
 
+// What learns after the fits.
+enum class Learning {
+  nothing,
+  scales,  // and biases (dwq.h)
+  blocks,  // codes of one layer after the other (block_codes.h), then scales
+  codes,   // all codes together, with scales
+};
+
 struct Training {
   std::int64_t batch_size = 0, steps = 0;
-  bool trains_codes = false;
+  Learning learning = Learning::nothing;
 };
 
 // Of `good` and `best` on rows of `length` tokens. A step costs 8 operations for each weight that a token passes, and
-// good spends about 1e14 on a CPU (eight minutes on two cores) and 2e16 on a GPU, in 20 to 200 steps. Codes learn too
-// in models of up to 250 million weights on a CPU and a billion on a GPU: they take 22 bytes each.
+// good spends about 1e14 on a CPU (eight minutes on two cores) and 2e16 on a GPU, in 20 to 200 steps. All codes learn
+// together in models of up to 250 million weights on a CPU and a billion on a GPU: they take 22 bytes each. In larger
+// ones they learn layer by layer, as many steps in each, which costs as much again.
 Training training_of(Effort effort, const ModelConfig& config, std::int64_t length, const Device& device);
+
+// The methods that train so; `dwq` has the settings of all of them. Layers learn in one process: throws invalid_argument
+// for a communicator beside them.
+std::vector<Method> training_methods(Learning learning, DwqOptions dwq);
 
 // Where bits are chosen: in which formats each module's KL is measured and on how many rows of `length` tokens. Three
 // formats and 8 rows; on a CPU 3 bits alone and 1 to 8 rows where that would be more than about 3e13 operations (five

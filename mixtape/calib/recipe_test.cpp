@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "mixtape/calib/communicator.h"
 #include "mixtape/io/model_source.h"
+#include "mixtape/testing/check_op.h"
 
 namespace mixtape {
 namespace {
@@ -28,11 +30,28 @@ TEST(Recipe, StepsFollowTheModelsSize) {
   config.vocab_size = 134000000 / config.hidden_size;
   const Training good = training_of(Effort::good, config, 512, cpu);
   EXPECT_EQ(good.batch_size, 4);
-  EXPECT_TRUE(good.trains_codes);
+  EXPECT_EQ(good.learning, Learning::codes);
   EXPECT_NEAR(static_cast<double>(good.steps), 1e14 / (8 * 134.5e6 * 2048), 1.0);
   config.vocab_size = 8000000000 / config.hidden_size;
   EXPECT_EQ(training_of(Effort::good, config, 512, cpu).steps, 20);  // a large one: the least
-  EXPECT_FALSE(training_of(Effort::good, config, 512, cpu).trains_codes);
+  EXPECT_EQ(training_of(Effort::good, config, 512, cpu).learning, Learning::blocks);
+}
+
+TEST(Recipe, LayersLearnBeforeScalesDo) {
+  const auto names = [](Learning learning) {
+    std::vector<std::string> all;
+    for (const Method& m : training_methods(learning, {})) all.push_back(m.name);
+    return all;
+  };
+  EXPECT_EQ(names(Learning::nothing), (std::vector<std::string>{}));
+  EXPECT_EQ(names(Learning::scales), (std::vector<std::string>{"dwq"}));
+  EXPECT_EQ(names(Learning::blocks), (std::vector<std::string>{"codes by layer", "dwq"}));
+  EXPECT_EQ(names(Learning::codes), (std::vector<std::string>{"dwq with codes"}));
+  SingleProcess one;
+  DwqOptions shared;
+  shared.communicator = &one;
+  MIXTAPE_EXPECT_ERROR(training_methods(Learning::blocks, shared), ErrorCode::invalid_argument,
+                       "found a communicator, expected one process");
 }
 
 TEST(Recipe, RateFollowsTheStart) {

@@ -7,7 +7,7 @@
 
 #include "mixtape/calib/communicator.h"
 #include "mixtape/calib/loss_signal.h"
-#include "mixtape/calib/optimizer.h"
+#include "mixtape/calib/objective.h"
 
 namespace mixtape {
 
@@ -16,12 +16,7 @@ namespace mixtape {
 // replayed from then on: its gradients then stay those of the leaves until the next step.
 class Step {
  public:
-  // Sums over all members of a run.
-  struct Result {
-    double loss = 0.0;       // over the positions that count
-    double positions = 0.0;  // that count
-    double mean() const { return positions > 0.0 ? loss / positions : 0.0; }
-  };
+  using Result = BatchLoss;
 
   Step(const CausalLm& model, LossSignal& signal, Tape& tape, Communicator& communicator,
        const ForwardOptions& forward)

@@ -52,7 +52,7 @@ while IFS='|' read -r text arguments; do refused "$text" $arguments; done <<END
 --validate-every is -1, expected a whole number|$dwq --validate-every -1
 --recipe is worst, expected fast, good or best|$dwq --recipe worst
 --fit is rtn, expected mlx, least-squares or gptq|$dwq --fit rtn
---train is all, expected nothing, scales or codes|$dwq --train all
+--train is all, expected nothing, scales, blocks or codes|$dwq --train all
 --steps has no effect: --recipe fast trains nothing|$dwq --recipe fast --steps 5
 --lr has no effect: --train nothing|$dwq --train nothing --lr 0.1
 --recipe has no effect: --reference-compat says what is done|$dwq --reference-compat --recipe best

@@ -62,6 +62,8 @@ short="--steps 20 --validate-every 1"
   phase "calibrate, choosing bits" "measuring modules: " 143 nothing calibrate --model "$model" --out "$work/new" $text --report-rows 2 --bpw 10.5
   phase "calibrate, training" "step    20  validation" 143 nothing $calibrate $text --report-rows 2 --steps 100000 --validate-every 1
   phase "calibrate, training" "step    20  validation" 0 "the model" $calibrate $text --report-rows 2 --steps 100000 --validate-every 1 $option
+  phase "calibrate, layers" "learning layers: " 143 nothing $calibrate $text --report-rows 2 --train blocks --steps 300
+  phase "calibrate, layers" "learning layers: " 0 "the model" $calibrate $text --report-rows 2 --train blocks --steps 300 $option
   phase "calibrate, evaluation after" "evaluating result" 143 nothing $calibrate $text --report-rows 150 $short
   phase "calibrate, evaluation after" "evaluating result" 0 "the model" $calibrate $text --report-rows 150 $short $option
   phase "calibrate, writing" "writing: " 143 nothing $calibrate $text --report-rows 2 $short

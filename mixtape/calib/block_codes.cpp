@@ -1,0 +1,202 @@
+#include "mixtape/calib/block_codes.h"
+
+#include <algorithm>
+
+#include "mixtape/calib/dwq.h"
+#include "mixtape/calib/hidden_rows.h"
+#include "mixtape/calib/learned_codes.h"
+#include "mixtape/ops/elementwise/cast.h"
+#include "mixtape/ops/elementwise/elementwise.h"
+#include "mixtape/ops/layout/layout.h"
+#include "mixtape/ops/reduce/axes.h"
+
+namespace mixtape {
+namespace {
+
+// How far a layer is from giving the targets [B, S, D].
+class HiddenError final : public Objective {
+ public:
+  HiddenError(const CausalLm& model, std::int64_t layer, const HiddenRows& inputs, const HiddenRows& targets)
+      : weights_(model.weights()),
+        tape_(weights_.tape()),
+        layer_(model.layer(layer)),
+        inputs_(inputs),
+        targets_(targets) {}
+
+  BatchLoss train(std::span<const std::size_t> rows, const Optimizer&) override {
+    const std::vector<float> weights = inputs_.weights(rows);
+    const Var errors = this->errors(rows, weights);
+    std::vector<float> shares = weights;
+    const double positions = sum_of(weights);
+    for (float& s : shares) s = static_cast<float>(s / positions);
+    tape_.backward(errors, Buffer::from(tape_.device(), errors.shape(), shares));
+    weights_.pass_gradients();
+    return loss(errors, weights);
+  }
+
+  BatchLoss evaluate(std::span<const std::size_t> rows) override {
+    const NoGrad guard(tape_);
+    const std::vector<float> weights = inputs_.weights(rows);
+    return loss(errors(rows, weights), weights);
+  }
+
+ private:
+  // f32 [B, S, 1] of each position; of padding something finite.
+  Var errors(std::span<const std::size_t> rows, std::vector<float> weights) const {
+    weights_.renew();
+    const Var y = cast(layer_(tape_.constant(inputs_.batch(rows))), DType::f32);  // [B, S, D]
+    const Var target = cast(tape_.constant(targets_.batch(rows)), DType::f32);
+    for (float& w : weights) w = w > 0.0f ? 1e-20f : 1.0f;
+    const Shape by_position{y.shape()[0], y.shape()[1], 1};
+    const Var least = tape_.constant(Buffer::from(tape_.device(), by_position, weights));
+    const Var difference = y - target;
+    return sum(difference * difference, {-1}, true) / (sum(target * target, {-1}, true) + least);
+  }
+
+  static double sum_of(const std::vector<float>& v) {
+    double sum = 0.0;
+    for (const float x : v) sum += static_cast<double>(x);
+    return sum;
+  }
+
+  BatchLoss loss(const Var& errors, const std::vector<float>& weights) const {
+    tape_.encoder().commit_and_wait();
+    std::vector<float> counted = errors.value().to_vector<float>();
+    for (std::size_t i = 0; i < counted.size(); ++i) counted[i] *= weights[i];
+    return {sum_of(counted), sum_of(weights)};
+  }
+
+  TapeWeights& weights_;
+  Tape& tape_;
+  std::function<Var(const Var& x)> layer_;
+  const HiddenRows& inputs_;
+  const HiddenRows& targets_;
+};
+
+// The rows that learn, and those that judge.
+struct BlockRows {
+  std::vector<TokenRow> all;
+  std::size_t train = 0;
+
+  BlockRows(const CalibrationData& data, std::int64_t most) {
+    const auto take = [&](const std::vector<TokenRow>& from, std::size_t n) {
+      for (const TokenRow& row : from) {
+        if (row.size() > 1 && all.size() < n) all.push_back(row);
+      }
+    };
+    take(data.train, static_cast<std::size_t>(most));
+    train = all.size();
+    take(data.validation, train + data.validation.size());
+  }
+};
+
+// One walk through the layers.
+class Walk {
+ public:
+  Walk(const BlockCodesOptions& options, const MethodInput& in, Student& student)
+      : o_(options),
+        in_(in),
+        student_(student),
+        tape_(in.teacher.tape()),
+        layers_(std::ssize(student.config.layers)),
+        rows_(in.data, options.rows),
+        targets_(in.teacher.model(), tape_, rows_.all),
+        inputs_(embedded()) {
+    if (o_.train.validate_every == 0) o_.train.validate_every = o_.train.steps;
+    if (o_.rate_from_start && in.start_kl) rate_from_start(o_.train, *in.start_kl, true);
+    report_.learning_rate = o_.train.learning_rate;
+  }
+
+  TrainReport run() {
+    for (std::int64_t i = 0; i < layers_ && !report_.stopped_early; ++i) {
+      if (!targets_.pass(in_.teacher.model().layer(i), o_.train.batch_size, in_.hooks)) {
+        report_.stopped_early = true;
+        break;
+      }
+      learn(i);
+      if (i + 1 < layers_ && !report_.stopped_early) report_.stopped_early = !advance(i);
+    }
+    return report_;
+  }
+
+ private:
+  HiddenRows embedded() const {
+    TapeWeights weights(tape_, student_.parameters, Trainable::nothing);
+    return HiddenRows(CausalLm(student_.config, weights, in_.teacher.compute()), tape_, rows_.all);
+  }
+
+  bool advance(std::int64_t i) {
+    TapeWeights weights(tape_, student_.parameters, Trainable::nothing);
+    const CausalLm model(student_.config, weights, in_.teacher.compute());
+    return inputs_.pass(model.layer(i), o_.train.batch_size, in_.hooks);
+  }
+
+  void learn(std::int64_t i) {
+    const std::string at = str("model.layers.", i, ".");
+    add_latent_codes(student_, in_.teacher, in_.plan, at);
+    TapeWeights weights(tape_, student_.parameters, Trainable::quantization);
+    const CausalLm model(student_.config, weights, in_.teacher.compute());
+    std::vector<NamedVar> leaves = weights.trainable();
+    std::erase_if(leaves, [&](const NamedVar& leaf) { return !leaf.name.starts_with(at); });
+    if (!leaves.empty()) train(i, model, leaves);
+    pack_latent_codes(student_, tape_.device());
+    renew_scales(student_);
+  }
+
+  void train(std::int64_t i, const CausalLm& model, const std::vector<NamedVar>& leaves) {
+    HiddenError error(model, i, inputs_, targets_);
+    TrainState state{make_optimizer(leaves, student_.parameters, o_.train)};
+    TrainLoop loop(
+        error, state,
+        {rows_.train, rows_.all.size() - rows_.train,
+         shuffled_batches(rows_.train, o_.train.batch_size, o_.seed + static_cast<std::uint64_t>(i))},
+        o_.train, {.run = hooks_of(i)});
+    loop.run();
+    add(state.report);
+  }
+
+  void add(const TrainReport& layer) {
+    if (layer.best_step > 0) report_.best_step = report_.steps_done + layer.best_step;
+    report_.steps_done += layer.steps_done;
+    report_.tokens_seen += layer.tokens_seen;
+    report_.seconds += layer.seconds;
+    report_.stopped_early = layer.stopped_early;
+  }
+
+  // A layer's steps among those of all. Its validations are of another error than the caller knows.
+  RunHooks hooks_of(std::int64_t i) const {
+    RunHooks hooks = in_.hooks;
+    hooks.progress = [this, i](StageProgress p) {
+      if (p.validation_loss) return;
+      p.stage = "learning layers";
+      p.done += i * o_.train.steps;
+      p.total = layers_ * o_.train.steps;
+      in_.hooks.report(p);
+    };
+    return hooks;
+  }
+
+  BlockCodesOptions o_;
+  const MethodInput& in_;
+  Student& student_;
+  Tape& tape_;
+  std::int64_t layers_;
+  BlockRows rows_;
+  HiddenRows targets_, inputs_;
+  TrainReport report_;
+};
+
+}  // namespace
+
+Method block_codes(const BlockCodesOptions& options) {
+  return {.name = "codes by layer",
+          .improve = [options](const MethodInput& in,
+                               Student& student) { return Walk(options, in, student).run(); },
+          .check =
+              [options](const ModelSource&, const CalibrationData&) {
+                check(options.train);
+                require(options.rows > 0, "codes by layer: rows is ", options.rows, ", expected 1 or more");
+              }};
+}
+
+}  // namespace mixtape

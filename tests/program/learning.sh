@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# What learns: the same bytes by any number of threads and with a teacher that is streamed; what each choice does.
+# usage: tests/program/learning.sh SOURCE_DIR MIXTAPE
+source "$(dirname "$0")/lib.sh"
+story 60 >"$work/story"
+few="--text $work/story --length 33 --validation-rows 8 --report-rows 8 --steps 3 --batch 2 --bits 3"
+
+# stages EXPECTED: the stages that $output tells of, after the fits.
+stages() {
+  local found
+  found=$(sed -n 's/^\(codes by layer\|dwq with codes\|dwq\)  *[0-9.].*/\1/p' <<<"$output" | tr '\n' ',')
+  [ "$found" = "$1" ] || complain "expected the stages $1 found $found in: $output"
+}
+# shellcheck disable=SC2086
+for train in scales blocks codes; do
+  for threads in 1 2 7; do
+    OMP_NUM_THREADS=$threads expect 0 "KL cut by" calibrate --model models/tiny-moe $few --group-size 64 --train $train --out "$work/$threads"
+    cmp "$work/1/model.safetensors" "$work/$threads/model.safetensors" || complain "--train $train by 1 and $threads threads differ"
+  done
+  case $train in
+    scales) stages dwq, ;;
+    blocks) stages "codes by layer,dwq," ;;
+    codes) stages "dwq with codes," ;;
+  esac
+  expect 0 "KL cut by" calibrate --model models/tiny-moe $few --group-size 64 --train $train --stream-teacher --out "$work/streamed"
+  cmp "$work/1/model.safetensors" "$work/streamed/model.safetensors" || complain "--train $train with a streamed teacher differs"
+  rm -r "$work"/[127] "$work/streamed"
+done
+
+only story
+finish
