@@ -50,8 +50,8 @@ class CalibrateRun {
 
   int run() {
     show_plan();
-    output_.require_space(
-        static_cast<std::uint64_t>(chooses_bits() ? o_.quantize.budget.bytes(opened_, plan_) : size().bytes));
+    const std::int64_t bytes = chooses_bits() ? o_.quantize.budget.bytes(opened_, plan_) : size().bytes;
+    output_.require_space(gguf_ ? gguf_->layout().file_bytes() : static_cast<std::uint64_t>(bytes));
     if (importance_) imatrix_file_.require_space(imatrix_bytes(importance_->imatrix));
     prepare();
     if (o_.dry_run) return rehearse();

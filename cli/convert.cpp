@@ -1,12 +1,17 @@
 // mixtape convert: a model as one GGUF file, its codes as they are.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/model_path.h"
 #include "cli/outputs.h"
 #include "cli/quantize_options.h"
+#include "cli/terminal.h"
 #include "cli/training_hooks.h"
+#include "mixtape/io/gguf.h"
 #include "mixtape/quant/tensor_providers.h"
 
 namespace mixtape::cli {
@@ -24,14 +29,28 @@ DType float_dtype(const ConvertCommand& o, const ModelSource& source) {
                               : model_dtype(source);
 }
 
+// Blocks of a GGUF file don't stay as they are, as codes of a directory do.
+void tell_decoded(const std::filesystem::path& path, DType floats) {
+  if (!std::filesystem::is_regular_file(path)) return;
+  const GgufFile file(path);
+  const auto blocks = std::count_if(file.tensors().begin(), file.tensors().end(), [](const GgufTensor& t) {
+    return gguf_type_info(t.type).block_elements > 1;
+  });
+  if (blocks > 0)
+    warn(fmt::format("{} tensors of {} are blocks, and are written as {}", blocks, path.string(),
+                     str(floats)));
+}
+
 void run_convert(const ConvertCommand& o) {
   ModelOutput output(o.out, o.model, true);
-  const auto source = open_model(find_model(o.model));
+  const auto path = find_model(o.model);
+  const auto source = open_model(path);
   const QuantizationPlan plan = plan_of_stored(*source);
   const GgufPlan gguf = plan_gguf(*source, plan, float_dtype(o, *source));
   for (const std::string& name : plan.left_out)
     fmt::print("left out     {} (the model has no such tensor)\n", name);
   print_types(plan, gguf);
+  tell_decoded(path, float_dtype(o, *source));
   output.require_space(gguf.layout().file_bytes());
   StageDisplay display;
   GgufLoss loss;

@@ -1,6 +1,7 @@
 // mixtape eval: perplexity of a model, and its distance from a teacher.
 #include <fmt/core.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -125,10 +126,18 @@ class EvalRun {
 
   Evaluation measure(const ModelSource& source, const std::string& stage) {
     const Teacher student(source, dtype_, false, tape_);
-    const CausalLm& model = student.model();
-    if (base_) return evaluate(model, *base_, tape_, rows_, o_.batch_size, display_.hooks(), stage);
     const CausalLm* teacher = teacher_ ? &teacher_->model() : nullptr;
-    return evaluate(model, teacher, tape_, rows_, o_.batch_size, display_.hooks(), stage);
+    const Evaluation result =
+        base_ ? evaluate(student.model(), *base_, tape_, rows_, o_.batch_size, display_.hooks(), stage)
+              : evaluate(student.model(), teacher, tape_, rows_, o_.batch_size, display_.hooks(), stage);
+    require_numbers(source.where(), result.mean_nll);
+    if (result.kl) require_numbers("the teacher", result.teacher_perplexity);
+    return result;
+  }
+
+  // Infinity is what a token of probability 0 costs; a NaN is a broken model's.
+  static void require_numbers(const std::string& model, double figure) {
+    if (std::isnan(figure)) fail(ErrorCode::format, model, ": its logits on this text are not all numbers");
   }
 
   void show(const Evaluation& result) {

@@ -2,8 +2,10 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "cli/commands.h"
 #include "cli/open_device.h"
@@ -69,7 +71,7 @@ class Printer {
     const std::string text = tokenizer_.decode(ids_, true);
     if (text.size() <= shown_ || text.ends_with("\xef\xbf\xbd")) return;
     fmt::print("{}", text.substr(shown_));
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "cannot write");
     shown_ = text.size();
   }
 

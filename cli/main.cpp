@@ -1,5 +1,7 @@
 // mixtape: calibrates quantized language models by gradient.
 #include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -69,10 +71,15 @@ int run(CLI::App& app, int argc, char** argv, int& status) {
   }
 }
 
+bool has_no_reader(int file) {
+  pollfd state{file, POLLOUT, 0};
+  return ::poll(&state, 1, 0) == 1 && (state.revents & POLLERR) != 0;
+}
+
 // What fmt throws where standard output can't be written, among others. A reader that has seen enough is no news.
 int system_failed(const std::system_error& error) {
   if (std::ferror(stdout) == 0) return report_failure(error.what(), Status::failed);
-  if (error.code().value() == EPIPE) return Status::failed;
+  if (error.code().value() == EPIPE || has_no_reader(STDOUT_FILENO)) return Status::failed;
   return report_failure(str("standard output: ", error.what()), Status::failed);
 }
 
@@ -95,7 +102,10 @@ int run_program(int argc, char** argv) {
   print_dispatches_if_asked();
   try {
     status = run(app, argc, argv, status);
-    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "cannot write");
+    // What an earlier flush couldn't write is lost: the last one knows nothing of it.
+    const bool is_flushed = std::fflush(stdout) == 0;
+    if (!is_flushed || std::ferror(stdout) != 0)
+      throw std::system_error(is_flushed ? EIO : errno, std::generic_category(), "cannot write");
   } catch (const std::system_error& error) {
     return system_failed(error);
   } catch (const std::exception& error) {

@@ -42,7 +42,8 @@ std::string how(const nlohmann::json& record) {
     if (stage.at("kept").get<bool>())
       stages += (stages.empty() ? "" : ", ") + stage.at("method").get<std::string>();
   }
-  return fmt::format("calibrated against the original ({}; {} steps of training)", stages,
+  if (!stages.empty()) stages += "; ";
+  return fmt::format("calibrated against the original ({}{} steps of training)", stages,
                      record.at("steps").get<std::int64_t>());
 }
 

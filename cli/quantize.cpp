@@ -62,7 +62,7 @@ void run_quantize(const QuantizeCommand& o) {
   print_plan(opened, plan, gguf ? &*gguf : nullptr, false);
   plan_file.write(plan_json(plan));
   const StorageSize size = written_size(opened, plan, gguf ? &*gguf : nullptr);
-  output.require_space(static_cast<std::uint64_t>(size.bytes));
+  output.require_space(gguf ? gguf->layout().file_bytes() : static_cast<std::uint64_t>(size.bytes));
   StageDisplay display;
   std::vector<std::string> notes;
   const Method fit = least_squares();

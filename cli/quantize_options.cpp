@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -51,6 +53,13 @@ void QuantizeOptions::add(CLI::App& command) {
       ->excludes(same_bits)
       ->excludes(same_group)
       ->excludes(command.get_option("--type"));
+}
+
+bool QuantizeOptions::is_gguf() const {
+  if (!format.empty()) return format == "gguf";
+  std::string end = std::filesystem::path(out).extension().string();
+  std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
+  return end == ".gguf";
 }
 
 void QuantizeOptions::finish(const CLI::App& command) const {
@@ -131,7 +140,10 @@ static void print_formats(const QuantizationPlan& plan) {
 
 StorageSize written_size(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf) {
   StorageSize size = storage_size(*opened.source, plan, model_dtype(*opened.source));
-  if (gguf) size.bytes = static_cast<std::int64_t>(gguf->layout().file_bytes());
+  if (!gguf) return size;
+  const GgufLayout layout = gguf->layout();
+  size.bytes = 0;
+  for (const auto& [name, slot] : layout.slots()) size.bytes += static_cast<std::int64_t>(slot.bytes);
   return size;
 }
 

@@ -47,7 +47,8 @@ struct QuantizeOptions {
   ReportFile place_for_plan(const std::vector<std::string>& inputs) const {
     return ReportFile(saved_plan, inputs, out, "--save-plan");
   }
-  bool is_gguf() const { return format.empty() ? out.ends_with(".gguf") : format == "gguf"; }
+  // By --format, or the end of the name in any case.
+  bool is_gguf() const;
   ModelOutput place(const ModelOptions& model) const { return ModelOutput(out, model.path, is_gguf()); }
   Rounding rounding() const { return mode == "cpu" ? Rounding::cpu : Rounding::gpu; }
 };

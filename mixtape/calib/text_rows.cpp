@@ -30,10 +30,11 @@ TokenRow file_tokens(const std::filesystem::path& file, const Tokenizer& tokeniz
   return tokenizer.encode(read_utf8_file(file), false);
 }
 
-std::vector<TokenRow> rows_of_stream(const TokenRow& stream, const Tokenizer& tokenizer,
-                                     std::int64_t length) {
+// `where`: what the tokens are of.
+std::vector<TokenRow> rows_of_stream(const std::string& where, const TokenRow& stream,
+                                     const Tokenizer& tokenizer, std::int64_t length) {
   std::vector<TokenRow> rows = cut_rows(stream, tokenizer.prefix(), length);
-  require(!rows.empty(), "text: found ", stream.size(), " tokens, expected at least ",
+  require(!rows.empty(), where, ": found ", stream.size(), " tokens, expected at least ",
           length + 1 - static_cast<std::int64_t>(tokenizer.prefix().size()), " for one row");
   return rows;
 }
@@ -51,7 +52,7 @@ TextRows text_rows(const std::vector<std::filesystem::path>& files, const Tokeni
   }
   result.tokens = static_cast<std::int64_t>(stream.size());
   if (max_tokens > 0) stream.resize(std::min(stream.size(), static_cast<std::size_t>(max_tokens)));
-  result.rows = rows_of_stream(stream, tokenizer, length);
+  result.rows = rows_of_stream("text", stream, tokenizer, length);
   return result;
 }
 
@@ -72,7 +73,8 @@ std::vector<RowSource> text_sources(const std::vector<std::filesystem::path>& fi
   }
   if (small_files.empty()) return sources;
   const std::string more = small_files.size() > 1 ? str(" and ", small_files.size() - 1, " more") : "";
-  sources.push_back({small_files[0] + more, rows_of_stream(small, tokenizer, length)});
+  const std::string name = small_files[0] + more;
+  sources.push_back({name, rows_of_stream(name, small, tokenizer, length)});
   return sources;
 }
 

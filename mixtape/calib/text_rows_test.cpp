@@ -55,6 +55,16 @@ TEST_F(TextRowsTest, RowsBeginAsTheTokenizerSays) {
   EXPECT_EQ(text_rows({path}, tokenizer_, 15, 16).rows.size(), 1u);
 }
 
+TEST_F(TextRowsTest, SourcesThatAreTooShortAreNamed) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "Once upon a time. ";
+  const auto empty = temp_.write("empty.txt", ""), enough = temp_.write("enough.txt", text);
+  EXPECT_EQ(message_of([&] {
+              text_sources({empty, enough}, tokenizer_, 16);
+            }).find(empty.string() + ": found 0"),
+            0u);
+}
+
 TEST_F(TextRowsTest, TooLittleTextSaysHowMuch) {
   const auto path = temp_.write("a.txt", "Once");
   const std::size_t tokens = tokenizer_.encode("Once", false).size();

@@ -64,8 +64,12 @@ std::vector<std::string> matched_modules(const ModuleRule& rule, const std::vect
   if (!matrices.empty()) return matrices;
   if (!routers.empty()) return routers;
   require(!all.empty(), "bits for '", rule.pattern, "': ", model, " has no matrix");
+  // A last part alone, as "down_proj", is near to what it is the end of.
+  const auto changes = [&](const Candidate& c) {
+    return std::min(distance(c), 1 + glob_distance("*." + rule.pattern, c.path));
+  };
   const auto nearest = std::min_element(all.begin(), all.end(), [&](const Candidate& a, const Candidate& b) {
-    return distance(a) < distance(b);
+    return changes(a) < changes(b);
   });
   fail(ErrorCode::invalid_argument, "bits for '", rule.pattern, "': matches no matrix of ", model,
        ", the nearest is '", nearest->path, "'");

@@ -178,6 +178,7 @@ TEST(QuantizationPlan, RulesByPattern) {
   const auto refused = [&](const std::string& rule, const std::string& message) {
     MIXTAPE_EXPECT_ERROR(plan({rule}), ErrorCode::invalid_argument, message);
   };
+  refused("up_proj=6", "'up_proj': matches no matrix of model, the nearest is '" + up + "'");
   refused("*.up_prj=6", "'*.up_prj': matches no matrix of model, the nearest is '" + up + "'");
   refused("model.norm=6", "'model.norm': matches no matrix of model");
   refused("lm_head=6:128", "'lm_head': rows have 64 weights");

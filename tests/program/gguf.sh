@@ -134,7 +134,12 @@ if mount -t tmpfs -o size=1m tmpfs "$work/disk" 2>/dev/null; then
 fi
 rmdir "$work/disk"
 
-rm "$work/a.gguf" "$work/i.gguf"
+# The name's end in any case; sizes are of the tensors, as info's; blocks don't stay blocks.
+expect 0 "bits per weight" quantize "$model" --group-size 32 -o "$work/b.GGUF"
+told=$(sed -n 's/^quantized .* \([0-9.]*\) bits per weight$/\1/p' <<<"$output")
+expect 0 "bits per weight $told" info "$work/b.GGUF"
+expect 0 "are blocks, and are written as" convert "$work/b.GGUF" -o "$work/c.gguf"
+rm "$work/a.gguf" "$work/i.gguf" "$work/b.GGUF" "$work/c.gguf"
 
 only story
 finish

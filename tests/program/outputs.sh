@@ -136,6 +136,12 @@ kind() { stat -c %F "$1"; }
 # Standard output that can't be written is an error.
 "$mixtape" info "$model" >/dev/full 2>"$work/log" && complain "info >/dev/full: status 0"
 grep -q "standard output: .*No space left on device" "$work/log" || complain "info >/dev/full: $(cat "$work/log")"
+# Text that comes piece by piece is not lost without a word either; a reader that left is no news.
+"$mixtape" generate -m "$model" -p Once -n 20 >/dev/full 2>"$work/log" && complain "generate >/dev/full: status 0"
+grep -q "standard output: .*No space left on device" "$work/log" || complain "generate >/dev/full: $(cat "$work/log")"
+"$mixtape" generate -m "$model" -p Once -n 400 2>"$work/log" | head -c 3 >/dev/null
+[ "${PIPESTATUS[0]}" = 1 ] || complain "generate | head: status ${PIPESTATUS[0]}"
+! grep -q "^mixtape: " "$work/log" || complain "generate | head: $(cat "$work/log")"
 rm "$work/log"
 
 # Two runs into one place: the second is refused at its start. What a killed run left is named and removed.
