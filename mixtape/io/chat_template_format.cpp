@@ -151,7 +151,7 @@ std::string float_field(const Value& value, const Field& field) {
   return number_field(std::signbit(number) && !std::isnan(number), "", digits, field);
 }
 
-bool is_one_of(char c, std::string_view set) { return c != '\0' && set.find(c) != set.npos; }
+bool is_in(char c, std::string_view set) { return c != '\0' && set.find(c) != set.npos; }
 
 std::string text_field(std::string text, const Field& field) {
   if (field.precision >= 0) {
@@ -169,11 +169,10 @@ std::string formatted(const Value& value, const std::string& spec) {
   const Field field = parse_spec(spec);
   if (value.is_number() && !(value.is<bool>() && field.type == '\0')) {
     const bool integer = !value.is<double>();
-    if (is_one_of(field.type, "eEfFgG%")) return float_field(value, field);
+    if (is_in(field.type, "eEfFgG%")) return float_field(value, field);
     if (integer && field.type == 'c')
       return text_field(to_utf8(static_cast<char32_t>(value.integer())), field);
-    if (integer && (field.type == '\0' || is_one_of(field.type, "dnxXob")))
-      return integer_field(value, field);
+    if (integer && (field.type == '\0' || is_in(field.type, "dnxXob"))) return integer_field(value, field);
     if (!integer && field.type == '\0') {
       if (field.precision >= 0) return float_field(value, field);
       const std::string text = value.text();
@@ -260,16 +259,15 @@ class PercentFormat {
   }
 
   static std::string converted(const Value& value, Field field) {
-    if (!field.align && is_one_of(field.type, "srac")) field.align = '>';
-    if (is_one_of(field.type, "sra"))
-      return text_field(field.type == 's' ? value.text() : value.repr(), field);
-    if (is_one_of(field.type, "diu")) {
+    if (!field.align && is_in(field.type, "srac")) field.align = '>';
+    if (is_in(field.type, "sra")) return text_field(field.type == 's' ? value.text() : value.repr(), field);
+    if (is_in(field.type, "diu")) {
       require(value.is_number(), "%: ", field.type, " needs a number, found ", value.kind());
       field.type = 'd';
       return integer_field(truncate(value), field);
     }
-    if (is_one_of(field.type, "xXo")) return integer_field(value, field);
-    if (is_one_of(field.type, "eEfFgG")) return float_field(value, field);
+    if (is_in(field.type, "xXo")) return integer_field(value, field);
+    if (is_in(field.type, "eEfFgG")) return float_field(value, field);
     require(field.type == 'c', "%: ", std::string(1, field.type), " is no conversion");
     return text_field(value.string() ? *value.string() : to_utf8(static_cast<char32_t>(value.integer())),
                       field);

@@ -8,25 +8,25 @@ using testing::OpBench;
 
 constexpr BlockScaleRule kRule{8, {0, 63}};
 
-// 64 matrices of 4096 x 4096.
+// Of [rows, 4096] weights.
 struct Scales {
-  explicit Scales(const OpBench& bench)
-      : d(bench.random(DType::f32, {64 * 4096, 16}, 0.01)),
-        u(bench.random(DType::f32, {64 * 4096, 128}, 20.0)),
+  Scales(const OpBench& bench, std::int64_t rows)
+      : d(bench.random(DType::f32, {rows, 16}, 0.01)),
+        u(bench.random(DType::f32, {rows, 128}, 20.0)),
         y(bench.output(DType::f32, u.shape())) {}
   Buffer d, u, y;
 };
 
-void forward(benchmark::State& state) {
+void forward(benchmark::State& state, std::int64_t rows) {
   const OpBench bench(state);
-  const Scales s(bench);
+  const Scales s(bench, rows);
   bench.run([&](CommandEncoder& encoder) { block_scales_forward(encoder, s.d, s.u, s.y, kRule); },
             s.d.bytes() + 2 * s.u.bytes());
 }
 
-void backward(benchmark::State& state) {
+void backward(benchmark::State& state, std::int64_t rows) {
   const OpBench bench(state);
-  const Scales s(bench);
+  const Scales s(bench, rows);
   const Buffer dd = bench.output(DType::f32, s.d.shape()), du = bench.output(DType::f32, s.u.shape());
   bench.run(
       [&](CommandEncoder& encoder) {
@@ -35,8 +35,8 @@ void backward(benchmark::State& state) {
       2 * s.d.bytes() + 3 * s.u.bytes());
 }
 
-OP_BENCH(forward, f32_q4_k_262144x4096);
-OP_BENCH(backward, f32_q4_k_262144x4096);
+OP_BENCH(forward, f32_q4_k_262144x4096, 262144);
+OP_BENCH(backward, f32_q4_k_262144x4096, 262144);
 
 }  // namespace
 }  // namespace mixtape

@@ -8,9 +8,8 @@ using testing::OpBench;
 
 void forward(benchmark::State& state, BlockType type) {
   const OpBench bench(state);
-  const Buffer w = bench.random(DType::f32, {1536, 768}, 0.02),
-               h = upload(bench.device(),
-                          testing::make_tensor(DType::f32, {768}, testing::Doubles(768, 1.0)));
+  const Buffer w = bench.random(DType::f32, {1536, 768}, 0.02);
+  const Buffer h = Buffer::from(bench.device(), {768}, std::vector<float>(768, 1.0f));
   const QuantizedWeight q = alloc_blocks(bench.device(), w.shape(), type);
   bench.run([&](CommandEncoder& encoder) { fit_blocks_forward(encoder, w, h, q); },
             w.bytes() + q.codes.bytes());
