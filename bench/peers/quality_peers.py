@@ -87,7 +87,8 @@ def with_float_embedding(bits, more):
     size = ("--bits", bits, "--group-size", 64, "--bits-for", "lm_head=float")
     peers = [Peer(f"AutoRound, {name}", "autoround", bits=bits, group=64, sym=sym, **more.get("autoround", {}))
              for name, sym in (("asymmetric", "no"), ("symmetric", "yes"))]
-    return [Ours("MLX rounding", "quantize", *size)] + peers + recipes(*size, names=("fast", "good", "best")) + [Ours("mixtape best, 2400 steps", "calibrate", "--recipe", "best", "--steps", 2400, *size)]
+    return ([Ours("MLX rounding", "quantize", *size)] + peers + recipes(*size, names=("fast", "good", "best"))
+            + [Ours("mixtape best, 2400 steps", "calibrate", "--recipe", "best", "--steps", 2400, *size)])
 
 
 def mixed(bpw, low, high, bits, group, more):

@@ -16,7 +16,7 @@
 // Deterministic: sums run over columns in order, in f32, without fused products, so that the CPU and GPUs give the
 //   same bits.
 // Accuracy: outer scales and biases hold f16 numbers, the others whole numbers of their grids. A block's error is at most
-//   that of plain rounding, within 2^-16 relative and 2^-43 * sum h * max |w|^3; codes are nearest within 2^-20 of a
+//   that of plain rounding, within 2^-16 relative and 2^-43 * sum h * (max abs w)^3; codes are nearest within 2^-20 of a
 //   step. It is that of the same search in f64 within 2 %, where the two don't end in different minima.
 // Edges: a block whose importance is all 0 counts alike; in others a group of no importance is fitted by itself and
 //   has no say in d and e. A weight of importance 0 takes the nearest code. Without rows nothing is written.
