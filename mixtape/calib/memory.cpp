@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
+#include <optional>
 
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/io/tensor_list.h"
@@ -55,10 +55,6 @@ struct ModelWeights {
   double largest_matrix = 0.0;  // in f32
 };
 
-std::string layer_of(const std::string& name) {
-  return name.starts_with("model.layers.") ? name.substr(0, name.find('.', 13)) : "";
-}
-
 Weights weigh(const ModelTensor& t, const PlannedModule* module, double element) {
   const auto count = static_cast<double>(t.shape.numel());
   Weights w{.floats = count * element};
@@ -75,7 +71,7 @@ ModelWeights weigh(const ModelConfig& config, const QuantizationPlan& plan, doub
   constexpr double Weights::*kParts[] = {&Weights::floats, &Weights::codes, &Weights::scales,
                                          &Weights::learned};
   ModelWeights w;
-  std::map<std::string, Weights> layers;
+  std::map<std::optional<std::int64_t>, Weights> layers;
   for (const ModelTensor& t : tensor_list(config)) {
     const PlannedModule* module = plan.find(module_path(t.name));
     const Weights tensor = weigh(t, module, element);
@@ -83,11 +79,11 @@ ModelWeights weigh(const ModelConfig& config, const QuantizationPlan& plan, doub
     if (module && module->stored)
       w.largest_matrix = std::max(w.largest_matrix, static_cast<double>(t.shape.numel()) * kFloat);
   }
-  w.outside = layers[""];
-  for (const auto& [name, layer] : layers) {
+  w.outside = layers[std::nullopt];
+  for (const auto& [number, layer] : layers) {
     for (const auto part : kParts) {
       w.all.*part += layer.*part;
-      if (!name.empty()) w.layer.*part = std::max(w.layer.*part, layer.*part);
+      if (number) w.layer.*part = std::max(w.layer.*part, layer.*part);
     }
   }
   return w;

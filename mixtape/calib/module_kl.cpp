@@ -1,20 +1,13 @@
 #include "mixtape/calib/module_kl.h"
 
 #include "mixtape/calib/logit_blocks.h"
+#include "mixtape/io/tensor_list.h"
 #include "mixtape/ops/kl_div/kl_div.h"
 
 namespace mixtape {
 namespace {
 
 const std::string kStage = "measuring modules";
-
-// The first layer that a matrix is part of: -1 for the embedding, the number of layers for the output layer.
-std::int64_t layer_of(const std::string& path, std::int64_t layers) {
-  for (std::int64_t i = 0; i < layers; ++i) {
-    if (path.starts_with(str("model.layers.", i, "."))) return i;
-  }
-  return path == "lm_head" ? layers : -1;
-}
 
 Buffer flat_rows(const Buffer& x) { return x.reshape({x.shape().rows(), x.shape().cols()}); }
 
@@ -73,8 +66,9 @@ double ModuleKl::without(const std::string& path) const {
   return mean_kl(matrices, first_layer_of(path));
 }
 
+// -1 for the embedding, the number of layers for the output layer.
 std::int64_t ModuleKl::first_layer_of(const std::string& path) const {
-  return layer_of(path, std::ssize(teacher_.model().config().layers));
+  return layer_of(path).value_or(path == "lm_head" ? std::ssize(teacher_.model().config().layers) : -1);
 }
 
 // Of the model that has these matrices and is the base before this layer.

@@ -1,5 +1,6 @@
 #include "mixtape/io/tensor_list.h"
 
+#include <charconv>
 #include <cmath>
 #include <set>
 
@@ -113,6 +114,15 @@ std::vector<std::string> foreign_tensors(const ModelSource& source, const std::v
 
 std::string module_path(const std::string& tensor_name) {
   return tensor_name.substr(0, tensor_name.rfind('.'));
+}
+
+std::optional<std::int64_t> layer_of(const std::string& name) {
+  const std::string front = "model.layers.";
+  std::int64_t layer = 0;
+  if (!name.starts_with(front)) return std::nullopt;
+  const char *begin = name.data() + front.size(), *end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(begin, end, layer);
+  return error == std::errc() && rest != end && *rest == '.' ? std::optional(layer) : std::nullopt;
 }
 
 }  // namespace mixtape

@@ -1,6 +1,8 @@
 // The tensors that a model of a given config consists of: the one place where their names and shapes stand.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,5 +40,7 @@ std::vector<std::string> foreign_tensors(const ModelSource& source, const std::v
 
 // "model.layers.0.mlp.up_proj" for "model.layers.0.mlp.up_proj.weight".
 std::string module_path(const std::string& tensor_name);
+// 12 for "model.layers.12.mlp.up_proj", of a tensor too; nothing for what belongs to no decoder layer.
+std::optional<std::int64_t> layer_of(const std::string& name);
 
 }  // namespace mixtape

@@ -152,12 +152,6 @@ class Chooser {
   std::int64_t experts_ = 0;
 };
 
-// "model.layers.12.mlp..." -> 12; 0 for what belongs to no layer.
-std::int64_t layer_of(const std::string& name) {
-  const std::string front = "model.layers.";
-  return name.starts_with(front) ? std::stoll(name.substr(front.size())) : 0;
-}
-
 }  // namespace
 
 const std::vector<GgufMix>& gguf_mixes() {
@@ -177,7 +171,7 @@ QuantizationOptions mix_options(const GgufMix& mix, const ModelConfig& config, b
   for (const ModelTensor& t : tensor_list(config)) {
     if (t.kind == TensorKind::vector || t.kind == TensorKind::router) continue;
     if (t.shape.cols() % WeightFormat(q8_0).unit() != 0) continue;  // stays in float
-    options.modules.emplace(module_path(t.name), chooser.type(t, layer_of(t.name)));
+    options.modules.emplace(module_path(t.name), chooser.type(t, layer_of(t.name).value_or(0)));
   }
   return options;
 }
