@@ -37,12 +37,13 @@ std::vector<AffineParams> frontier(const PlannedModule& module, const ModuleLoss
   return formats;
 }
 
-// Whether the plan gives the module this format, or one that is next to it.
-bool is_near(const PlannedModule& module, const ModuleLosses& losses, AffineParams format, DType storage) {
+// The format that the plan gives the module, and those beside it.
+std::vector<AffineParams> near_formats(const PlannedModule& module, const ModuleLosses& losses,
+                                       DType storage) {
   const std::vector<AffineParams> all = frontier(module, losses, storage);
   const auto chosen = std::find(all.begin(), all.end(), *module.stored);
-  const auto found = std::find(all.begin(), all.end(), format);
-  return chosen != all.end() && found != all.end() && std::abs(found - chosen) <= 1;
+  if (chosen == all.end()) return {};
+  return {chosen == all.begin() ? chosen : chosen - 1, all.end() - chosen > 1 ? chosen + 2 : chosen + 1};
 }
 
 }  // namespace
@@ -54,7 +55,8 @@ CheckedPlan checked_plan_within(const Teacher& teacher, const QuantizationPlan& 
   const ModelSource& source = teacher.source();
   QuantizationPlan first = plan_within(source, plan, losses, bytes, storage);
   const double first_kl = kl_of(teacher, first, data, options, hooks);
-  const std::vector<ModuleLosses> estimates = losses;
+  std::map<std::string, std::vector<AffineParams>> wanted;  // by path
+  for (const ModuleLosses& m : losses) wanted[m.path] = near_formats(*first.find(m.path), m, storage);
   const RunHooks swaps{.progress =
                            [&](StageProgress p) {
                              p.stage = "measuring swaps";
@@ -64,9 +66,8 @@ CheckedPlan checked_plan_within(const Teacher& teacher, const QuantizationPlan& 
   measure_more(
       teacher, plan, data, options,
       [&](const ModuleLosses& m, const FormatLoss& f) {
-        const auto estimate = std::find_if(estimates.begin(), estimates.end(),
-                                           [&](const ModuleLosses& e) { return e.path == m.path; });
-        return is_near(*first.find(m.path), *estimate, f.format, storage);
+        const std::vector<AffineParams>& formats = wanted.at(m.path);
+        return std::find(formats.begin(), formats.end(), f.format) != formats.end();
       },
       losses, swaps);
   QuantizationPlan second = plan_within(source, plan, losses, bytes, storage);
