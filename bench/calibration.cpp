@@ -5,8 +5,6 @@
 // logits, which are there already. Counts 8 FLOP, or 6 without a teacher, per matrix weight and token (2
 // teacher, 2 student, 4 gradients; tied head included, attention not) as a share of a plain bf16 matrix
 // product's rate in the same run: oneDNN's own at 1024^3 on the CPU, 8192^3 on a GPU.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +18,7 @@
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/core/random.h"
+#include "mixtape/core/resident_memory.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/ops/matmul/matmul.h"
@@ -151,8 +150,6 @@ void run(const Setup& s) {
   device.reset_peak();
   const double tokens = train_rate(s, student, *signal, tape);
   const double flops = (s.live ? 8.0 : 6.0) * matrix_weights(config) * tokens;
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   std::printf("%s: %s, %lld x %lld tokens, %s teacher\n", device.description().c_str(), s.shape.c_str(),
               static_cast<long long>(s.batch), static_cast<long long>(s.length),
               s.streamed ? "streamed"
@@ -163,7 +160,7 @@ void run(const Setup& s) {
               100.0 * flops / rate);
   std::printf("%-22s %10.1f MB of buffers, %.1f MB resident\n", "peak",
               static_cast<double>(device.memory_stats().peak_bytes) / 1e6,
-              static_cast<double>(usage.ru_maxrss) * 1024.0 / 1e6);
+              static_cast<double>(peak_resident_bytes()) / 1e6);
 }
 
 }  // namespace

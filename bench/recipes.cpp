@@ -6,12 +6,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "bench/random_source.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/recipe.h"
+#include "mixtape/core/resident_memory.h"
 #include "mixtape/core/stopwatch.h"
 
 namespace mixtape {
@@ -46,16 +46,6 @@ std::vector<Method> methods_of(const Setup& s, const ModelConfig& config, const 
   return methods;
 }
 
-// Of this process, in bytes.
-double peak_resident() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    double kib = 0.0;
-    if (word == "VmHWM:" && status >> kib) return kib * 1024.0;
-  }
-  return 0.0;
-}
-
 void run(const Setup& s) {
   const Device device = Device::open(s.device);
   const auto source = source_of(s.shape);
@@ -78,7 +68,8 @@ void run(const Setup& s) {
     std::printf("%-12s %8.1f s\n", stage.method.c_str(), stage.seconds);
   std::printf("%-12s %8.1f s, with measurements and statistics\n", "all", seconds);
   std::printf("%-12s %8.0f MB of buffers, %.0f MB resident\n", "peak",
-              static_cast<double>(device.memory_stats().peak_bytes) / 1e6, peak_resident() / 1e6);
+              static_cast<double>(device.memory_stats().peak_bytes) / 1e6,
+              static_cast<double>(peak_resident_bytes()) / 1e6);
 }
 
 }  // namespace

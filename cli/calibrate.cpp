@@ -21,6 +21,7 @@
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/reference_recipe.h"
 #include "mixtape/calib/student_tensors.h"
+#include "mixtape/core/resident_memory.h"
 #include "mixtape/quant/plan_file.h"
 
 namespace mixtape::cli {

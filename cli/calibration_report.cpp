@@ -8,6 +8,7 @@
 
 #include "cli/evaluation_table.h"
 #include "cli/progress.h"
+#include "mixtape/core/resident_memory.h"
 
 namespace mixtape::cli {
 namespace {

@@ -1,12 +1,11 @@
 #include "cli/progress.h"
 
 #include <fmt/core.h>
-#include <sys/resource.h>
 
-#include <fstream>
 #include <utility>
 
 #include "cli/terminal.h"
+#include "mixtape/core/resident_memory.h"
 
 namespace mixtape::cli {
 
@@ -72,18 +71,6 @@ std::string format_bytes(double bytes) {
   if (bytes >= 1e9) return fmt::format("{:.2f} GB", bytes / 1e9);
   if (bytes >= 1e6) return fmt::format("{:.1f} MB", bytes / 1e6);
   return fmt::format("{:.1f} KB", bytes / 1e3);
-}
-
-// VmHWM is this program's own; the peak of getrusage begins with that of the process which started it.
-std::uint64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    std::uint64_t kib = 0;
-    if (word == "VmHWM:" && status >> kib) return kib * 1024;
-  }
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
 }  // namespace mixtape::cli

@@ -38,7 +38,5 @@ std::string format_rate(double per_second, const std::string& unit);
 std::string format_seconds(double seconds);
 // "1.9 GB"
 std::string format_bytes(double bytes);
-// The most memory that this process has held, in bytes.
-std::uint64_t peak_resident_bytes();
 
 }  // namespace mixtape::cli
