@@ -137,7 +137,8 @@ class EvalRun {
 
   // Infinity is what a token of probability 0 costs; a NaN is a broken model's.
   static void require_numbers(const std::string& model, double figure) {
-    if (std::isnan(figure)) fail(ErrorCode::format, model, ": its logits on this text are not all numbers");
+    if (std::isnan(figure))
+      fail(ErrorCode::format, model, ": found NaN among its logits on this text, expected numbers");
   }
 
   void show(const Evaluation& result) {

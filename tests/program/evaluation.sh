@@ -64,5 +64,12 @@ expect_line 1 "found a directory, expected a file" $eval --model "$model" --save
   exit $failed
 ) || failed=1
 
-only story other 3 4 json base again cut theirs
+# A model that gives NaN has no figures, as student or as teacher: here the last value of its last tensor is one.
+cp -r "$model" "$work/broken"
+printf '\000\000\300\177' | dd of="$work/broken/model.safetensors" bs=1 conv=notrunc status=none \
+  seek=$(($(wc -c <"$work/broken/model.safetensors") - 4))
+expect_line 2 "broken: found NaN among its logits on this text, expected numbers" $eval --model "$work/broken"
+expect_line 2 "the teacher: found NaN among its logits" $eval --model "$model" --teacher "$work/broken"
+
+only story other 3 4 json base again cut theirs broken
 finish
