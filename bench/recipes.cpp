@@ -36,6 +36,7 @@ std::vector<Method> methods_of(const Setup& s, const ModelConfig& config, const 
   DwqOptions o;
   o.train.steps = t.steps;
   o.train.batch_size = t.batch_size;
+  o.train.validate_every = t.validate_every;
   o.train.checkpoint_blocks = s.teacher == "streamed";
   o.rate_from_start = true;
   for (const Method& m : training_methods(t.learning, o)) {

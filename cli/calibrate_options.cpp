@@ -66,7 +66,8 @@ void add_training_options(CLI::App& command, CalibrateOptions& o) {
               "Compare only the teacher's K largest logits and the rest as one; 0: all");
   group.number("--clip", train.clip_norm, {.least = 0}, "Largest norm of the gradient, 0: any");
   group.whole("--validate-every", train.validate_every, {.least = 0},
-              "Steps between validations, 0: ten in all");
+              "Steps between validations, 0: ten in all; if not given, four in all where --steps are the "
+              "recipe's and few");
   group.flag("--reference-compat", o.reference_compat, "The exact recipe of mlx-lm's own dwq");
   group.flag("--write-on-interrupt", o.write_on_interrupt, kInterruptHelp);
 }
@@ -164,6 +165,7 @@ void CalibrateOptions::finish(const CLI::App& command) {
   dwq.loss.rest_bucket = dwq.loss.top_k > 0 && !reference_compat;
   chooses_batch = command.count("--batch") == 0;
   chooses_steps = command.count("--steps") == 0;
+  chooses_validations = command.count("--validate-every") == 0;
   dwq.rate_from_start = command.count("--lr") == 0;
   if (reference_compat) use_reference_recipe(command, *this);
   quantize.has_importance = fit != "mlx";
@@ -179,6 +181,7 @@ void CalibrateOptions::settle(const ModelConfig& config, const Device& device) {
     trained = is_fast ? "nothing" : training.learning == Learning::codes ? "codes" : "blocks";
   if (chooses_batch) dwq.train.batch_size = training.batch_size;
   if (chooses_steps) dwq.train.steps = training.steps;
+  if (chooses_steps && chooses_validations) dwq.train.validate_every = training.validate_every;
   measured = sensitivity_of(config, text.positions(), device);
 }
 
@@ -200,6 +203,8 @@ MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows) const {
   }
   use.batch_tokens = std::min(dwq.train.batch_size, training_rows) * text.positions();
   use.statistics_tokens = std::min(CalibrationOptions{}.statistics_rows, training_rows) * text.positions();
+  const auto report_texts = std::max<std::int64_t>(1, std::ssize(text.report_files));
+  use.measured_tokens = (2 * text.validation_rows + report_texts * text.report_rows) * text.positions();
   use.held_tokens =
       (std::min(BlockCodesOptions{}.rows, training_rows) + text.validation_rows) * text.positions();
   return use;

@@ -27,8 +27,8 @@ struct CalibrateOptions {
   std::string json_file;
   std::string saved_imatrix;
   bool reference_compat = false;
-  bool one_pass = false;                            // as many steps as one pass over the rows takes
-  bool chooses_batch = true, chooses_steps = true;  // by the recipe
+  bool one_pass = false;  // as many steps as one pass over the rows takes
+  bool chooses_batch = true, chooses_steps = true, chooses_validations = true;  // by the recipe
   bool stream_teacher = false;
   bool dry_run = false;
   bool write_on_interrupt = false;

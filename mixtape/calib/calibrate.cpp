@@ -32,28 +32,23 @@ void check_input(const ModelSource& source, const CalibrationData& data, const C
   }
 }
 
-// Null where the caller stops it: what was trained is not lost for that.
-std::optional<Evaluation> evaluate_unless_stopped(const Student& student, const Teacher& teacher,
-                                                  DType storage, std::span<const TokenRow> rows,
-                                                  std::int64_t batch_size, const RunHooks& hooks) {
-  try {
-    return evaluate_stored(student, teacher, storage, rows, batch_size, hooks, "evaluating result");
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::interrupted) throw;
-    return std::nullopt;
-  }
-}
-
 }  // namespace
 
 Evaluation evaluate_stored(const Student& student, const Teacher& teacher, DType storage,
                            std::span<const TokenRow> rows, std::int64_t batch_size, const RunHooks& hooks,
                            const std::string& stage) {
+  ModelReference reference(teacher.model(), teacher.tape());
+  return evaluate_stored(student, teacher, reference, storage, rows, batch_size, hooks, stage);
+}
+
+Evaluation evaluate_stored(const Student& student, const Teacher& teacher, Reference& reference,
+                           DType storage, std::span<const TokenRow> rows, std::int64_t batch_size,
+                           const RunHooks& hooks, const std::string& stage) {
   Tape& tape = teacher.tape();
   const Parameters stored = with_stored_values(student, storage);
   TapeWeights weights(tape, stored, Trainable::nothing);
   const CausalLm model(student.config, weights, teacher.compute());
-  return evaluate(model, &teacher.model(), tape, rows, batch_size, hooks, stage);
+  return evaluate(model, reference, tape, rows, batch_size, hooks, stage);
 }
 
 namespace {
@@ -75,8 +70,7 @@ class Run {
     if (fits_only && fits.size() == 1) {
       report_.result = report_.initial;
     } else {
-      report_.result =
-          evaluate_unless_stopped(best_, teacher_, storage_, data_.report, o_.evaluation_batch, hooks_);
+      report_.result = report_unless_stopped();
     }
     report_.stopped_early |= !report_.result;
     return {std::move(report_), std::move(best_)};
@@ -88,8 +82,7 @@ class Run {
     const auto rows = std::min(train.size(), static_cast<std::size_t>(o_.statistics_rows));
     std::vector<FittedStudent> fitted =
         fit_students(teacher_, plan_, fits, train.first(rows), o_.evaluation_batch, hooks_, o_.on_statistics);
-    report_.initial = evaluate_stored(fitted.front().student, teacher_, storage_, data_.report,
-                                      o_.evaluation_batch, hooks_, "evaluating initial fit");
+    report_.initial = evaluate(fitted.front().student, on_report_, data_.report, "evaluating initial fit");
     for (std::size_t i = 0; i < fits.size(); ++i) {
       report_.stages.push_back({fits[i].name, fitted[i].seconds, {}, {}, false, std::move(fitted[i].notes)});
       if (o_.methods.size() > 1) measure(report_.stages.back(), fitted[i].student);
@@ -109,11 +102,26 @@ class Run {
     offer(report_.stages.back(), std::move(student));
   }
 
+  // As a file would hold it.
+  Evaluation evaluate(const Student& student, Reference& reference, std::span<const TokenRow> rows,
+                      const std::string& stage) {
+    return evaluate_stored(student, teacher_, reference, storage_, rows, o_.evaluation_batch, hooks_, stage);
+  }
+
+  // Null where the caller stops it: what was trained is not lost for that.
+  std::optional<Evaluation> report_unless_stopped() {
+    try {
+      return evaluate(best_, on_report_, data_.report, "evaluating result");
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::interrupted) throw;
+      return std::nullopt;
+    }
+  }
+
   void measure(StageReport& stage, const Student& student) {
     if (!o_.gate || data_.validation.empty()) return;
     try {
-      measured_ = evaluate_stored(student, teacher_, storage_, data_.validation, o_.evaluation_batch, hooks_,
-                                  "evaluating " + stage.method);
+      measured_ = evaluate(student, on_validation_, data_.validation, "evaluating " + stage.method);
       stage.kl = measured_->kl;
       if (best_measured_) stage.change = kl_difference(*best_measured_, *measured_);
     } catch (const Error& error) {
@@ -141,6 +149,8 @@ class Run {
   const CalibrationOptions& o_;
   const RunHooks& hooks_;
   DType storage_ = model_dtype(teacher_.source());
+  ModelReference on_validation_{teacher_.model(), teacher_.tape(), ModelReference::Keeps::activations};
+  ModelReference on_report_{teacher_.model(), teacher_.tape(), ModelReference::Keeps::activations};
   CalibrationReport report_;
   Student best_;
   std::optional<Evaluation> measured_,

@@ -72,5 +72,9 @@ DType compute_dtype(const ModelConfig& config);
 Evaluation evaluate_stored(const Student& student, const Teacher& teacher, DType storage,
                            std::span<const TokenRow> rows, std::int64_t batch_size,
                            const RunHooks& hooks = {}, const std::string& stage = "evaluating");
+// The same, where `reference` holds the teacher.
+Evaluation evaluate_stored(const Student& student, const Teacher& teacher, Reference& reference,
+                           DType storage, std::span<const TokenRow> rows, std::int64_t batch_size,
+                           const RunHooks& hooks = {}, const std::string& stage = "evaluating");
 
 }  // namespace mixtape

@@ -27,7 +27,7 @@ void check_options(const DwqOptions& o, const ModelSource& source) {
 std::unique_ptr<LossSignal> make_signal(const DwqOptions& o, const MethodInput& in) {
   const CausalLm& teacher = in.teacher.model();
   Tape& tape = in.teacher.tape();
-  if (o.target_dir.empty()) return std::make_unique<LiveTeacher>(teacher, tape, o.loss);
+  if (o.target_dir.empty()) return std::make_unique<LiveTeacher>(teacher, tape, o.loss, in.data.train.size());
   const std::vector<TokenRow> rows = target_rows(in.data);
   const std::string fingerprint = targets_fingerprint(in.teacher.source(), rows, o.loss);
   if (!std::filesystem::exists(o.target_dir)) {

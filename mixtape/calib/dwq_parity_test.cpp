@@ -85,7 +85,8 @@ class DwqParity : public ::testing::TestWithParam<std::tuple<std::string, std::s
     const CausalLm student(config_, weights, DType::f32);
     LiveTeacher signal(teacher_.model(), tape_, options);
     const Batch b = batch();
-    signal.load(b, {});
+    const std::vector<std::size_t> numbers = {0, 1};
+    signal.load(b, numbers);
     signal.start();
     const Var hidden = student.hidden(b.ids);
     logits_ = reshape(student.logits(hidden), {b.ids.numel(), config_.vocab_size});

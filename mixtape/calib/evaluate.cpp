@@ -9,24 +9,18 @@
 #include "mixtape/ops/top_k/top_k.h"
 
 namespace mixtape {
+
+void ModelReference::enter(const Batch& batch, std::size_t first_row) {
+  hidden_ = keeps_ == Keeps::nothing ? hidden_rows(teacher_, batch.ids)
+                                     : kept_.of(teacher_, batch.ids, first_row, tape_);
+}
+
+Reference::Block ModelReference::block(std::int64_t begin, std::int64_t end, const Buffer& targets) {
+  const Var logits = teacher_.logits(tape_.constant(hidden_.slice(begin, end)));
+  return {logits.value(), cross_entropy(logits, targets).value()};
+}
+
 namespace {
-
-class ModelReference : public Reference {
- public:
-  ModelReference(const CausalLm& teacher, Tape& tape) : teacher_(teacher), tape_(tape) {}
-
-  std::int64_t vocab_size() const override { return teacher_.config().vocab_size; }
-  void enter(const Batch& batch, std::size_t) override { hidden_ = hidden_rows(teacher_, batch.ids); }
-  Block block(std::int64_t begin, std::int64_t end, const Buffer& targets) override {
-    const Var logits = teacher_.logits(tape_.constant(hidden_.slice(begin, end)));
-    return {logits.value(), cross_entropy(logits, targets).value()};
-  }
-
- private:
-  const CausalLm& teacher_;
-  Tape& tape_;
-  Buffer hidden_;  // [B*S, D]
-};
 
 // Figures by position, gathered block by block.
 class Collector {

@@ -6,6 +6,7 @@
 
 #include "mixtape/calib/data.h"
 #include "mixtape/calib/evaluation.h"
+#include "mixtape/calib/kept_hidden.h"
 #include "mixtape/core/run_hooks.h"
 #include "mixtape/nn/causal_lm.h"
 
@@ -29,6 +30,27 @@ class Reference {
   virtual void enter(const Batch& batch, std::size_t first_row) = 0;
   // Of the batch's compared positions begin .. end-1, row after row; targets u32 [end - begin].
   virtual Block block(std::int64_t begin, std::int64_t end, const Buffer& targets) = 0;
+};
+
+// A model that runs beside the other. Where they are kept, its final activations of each batch are computed once: the
+// same rows, in the same batches, are compared with further models in less time.
+class ModelReference final : public Reference {
+ public:
+  enum class Keeps { nothing, activations };
+
+  ModelReference(const CausalLm& teacher, Tape& tape, Keeps keeps = Keeps::nothing)
+      : teacher_(teacher), tape_(tape), keeps_(keeps) {}
+
+  std::int64_t vocab_size() const override { return teacher_.config().vocab_size; }
+  void enter(const Batch& batch, std::size_t first_row) override;
+  Block block(std::int64_t begin, std::int64_t end, const Buffer& targets) override;
+
+ private:
+  const CausalLm& teacher_;
+  Tape& tape_;
+  Keeps keeps_;
+  KeptHidden kept_;
+  Buffer hidden_;  // [B*S, D] of the batch
 };
 
 // `teacher` may be null, and of other sizes than the model but for the vocabulary. Reports positions to

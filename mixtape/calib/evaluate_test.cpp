@@ -111,6 +111,19 @@ TEST_F(EvaluateTest, FiguresAreThoseOfAStraightComputation) {
   EXPECT_EQ(f.row_ends, (std::vector<std::size_t>{39, 45, 84, 123, 124}));
 }
 
+// A second model costs no second run of the teacher: its layers may be gone by then.
+TEST_F(EvaluateTest, AKeptTeacherRunsOnce) {
+  const std::vector<TokenRow> rows = random_rows(5, 40, 263, 3);
+  const Evaluation plain = evaluate(model_.model(), &teacher_.model(), tape_, rows, 2);
+  ModelReference kept(teacher_.model(), tape_, ModelReference::Keeps::activations);
+  for (int run = 0; run < 2; ++run) {
+    EXPECT_EQ(evaluate(model_.model(), kept, tape_, rows, 2).by_position.kl, plain.by_position.kl) << run;
+    const Buffer weight = teacher_.tensor("model.layers.0.mlp.down_proj.weight");
+    weight.write_bytes(std::vector<std::byte>(weight.bytes()).data());
+  }
+  EXPECT_NE(evaluate(model_.model(), &teacher_.model(), tape_, rows, 2).by_position.kl, plain.by_position.kl);
+}
+
 TEST_F(EvaluateTest, ComparisonsArePaired) {
   const std::vector<TokenRow> rows = random_rows(3, 40, 263, 3);
   const Reference r = reference(model_.model(), teacher_.model(), rows);

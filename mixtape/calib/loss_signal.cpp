@@ -40,9 +40,14 @@ Buffer NextToken::losses(CommandEncoder& encoder, const Buffer& logits, std::int
   return losses;
 }
 
+void LiveTeacher::load(const Batch& batch, std::span<const std::size_t> rows) {
+  ids_ = batch.ids;
+  row_ = rows[0];
+}
+
 void LiveTeacher::start() {
   const NoGrad guard(tape_);
-  hidden_ = hidden_rows(teacher_, ids_);
+  hidden_ = row_ < kept_from_ ? hidden_rows(teacher_, ids_) : kept_.of(teacher_, ids_, row_, tape_);
 }
 
 Buffer LiveTeacher::losses(CommandEncoder& encoder, const Buffer& logits, std::int64_t begin,

@@ -2,9 +2,11 @@
 // (cached_teacher.h: read from files).
 #pragma once
 
+#include <limits>
 #include <span>
 
 #include "mixtape/calib/data.h"
+#include "mixtape/calib/kept_hidden.h"
 #include "mixtape/nn/causal_lm.h"
 #include "mixtape/ops/kl_div/kl_div.h"
 
@@ -43,12 +45,16 @@ class NextToken final : public LossSignal {
   Buffer targets_;
 };
 
-// Runs the teacher beside the student.
+// Runs the teacher beside the student. Its final activations of batches of rows `kept_from` and later, which come again
+// and again, are computed once and held.
 class LiveTeacher final : public LossSignal {
  public:
-  LiveTeacher(const CausalLm& teacher, Tape& tape, const KlOptions& options)
-      : teacher_(teacher), tape_(tape), options_(options) {}
-  void load(const Batch& batch, std::span<const std::size_t>) override { ids_ = batch.ids; }
+  static constexpr std::size_t kNothingKept = std::numeric_limits<std::size_t>::max();
+
+  LiveTeacher(const CausalLm& teacher, Tape& tape, const KlOptions& options,
+              std::size_t kept_from = kNothingKept)
+      : teacher_(teacher), tape_(tape), options_(options), kept_from_(kept_from) {}
+  void load(const Batch& batch, std::span<const std::size_t> rows) override;
   void start() override;
   bool is_recordable() const override { return !teacher_.is_streamed(); }
   Buffer losses(CommandEncoder& encoder, const Buffer& logits, std::int64_t begin, std::int64_t end,
@@ -58,8 +64,11 @@ class LiveTeacher final : public LossSignal {
   const CausalLm& teacher_;
   Tape& tape_;
   KlOptions options_;
-  Buffer ids_;     // of the batch
-  Buffer hidden_;  // [B*S, D]
+  std::size_t kept_from_;
+  KeptHidden kept_;
+  Buffer ids_;           // of the batch
+  std::size_t row_ = 0;  // its first one
+  Buffer hidden_;        // [B*S, D]
 };
 
 // kl_div of logits [rows, V] from stored targets, as LossSignal::losses.

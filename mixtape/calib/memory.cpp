@@ -159,6 +159,7 @@ double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& p
   if (use.learning != Learning::nothing)
     most = std::max(most, training_bytes(config, w, element, use) + logits);
   if (use.learning == Learning::blocks) most = std::max(most, layer_training_bytes(config, w, element, use));
+  most += static_cast<double>(use.measured_tokens * config.hidden_size) * element;
   return (use.stream_teacher ? w.layer.floats + w.outside.floats : w.all.floats) + most;
 }
 

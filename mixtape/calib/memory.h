@@ -13,7 +13,8 @@ struct MemoryUse {
   Statistics statistics = Statistics::none;
   std::int64_t statistics_tokens = 0;  // of all rows that they are gathered from
   Learning learning = Learning::scales;
-  std::int64_t held_tokens = 0;  // of all rows whose hidden states Learning::blocks holds
+  std::int64_t held_tokens = 0;      // of all rows whose hidden states Learning::blocks holds
+  std::int64_t measured_tokens = 0;  // of validation and report rows: the teacher's last activations are kept
   bool checkpoint_blocks = false;
   bool stream_teacher = false;
 };

@@ -42,11 +42,13 @@ Training training_of(Effort effort, const ModelConfig& config, std::int64_t leng
   const double operations = is_cpu ? 1e14 : 2e16;
   // Small batches where steps are dear; a GPU wants long products.
   const std::int64_t batch = is_cpu ? 4 : 16;
+  constexpr std::int64_t kMost = 200;
   const double step = 8.0 * weights_per_token(config) * static_cast<double>(batch * length);
-  const auto steps = static_cast<std::int64_t>(std::clamp(operations / step, 20.0, 200.0));
+  const auto good = static_cast<std::int64_t>(std::clamp(operations / step, 20.0, double{kMost}));
+  const std::int64_t steps = effort == Effort::best ? 4 * good : good;
   double weights = 0.0;
   for (const ModelTensor& t : tensor_list(config)) weights += static_cast<double>(t.shape.numel());
-  return {batch, effort == Effort::best ? 4 * steps : steps,
+  return {batch, steps, std::max<std::int64_t>(1, steps / (good < kMost ? 4 : 10)),
           weights <= (is_cpu ? 2.5e8 : 1e9) ? Learning::codes : Learning::blocks};
 }
 

@@ -34,6 +34,7 @@ enum class Learning {
 
 struct Training {
   std::int64_t batch_size = 0, steps = 0;
+  std::int64_t validate_every = 0;  // steps: ten times in all, four times where the steps are few and dear
   Learning learning = Learning::nothing;
 };
 

@@ -25,12 +25,14 @@ TEST(Recipe, StepsFollowTheModelsSize) {
   ModelConfig config = open_model("tests/data/parity/llama_tied_bias_rope3")->config();
   const Device cpu = Device::cpu();
   EXPECT_EQ(training_of(Effort::good, config, 512, cpu).steps, 200);  // a small one: the most
+  EXPECT_EQ(training_of(Effort::good, config, 512, cpu).validate_every, 20);
   EXPECT_EQ(training_of(Effort::best, config, 512, cpu).steps, 800);
   EXPECT_EQ(training_of(Effort::fast, config, 512, cpu).steps, 0);
   config.vocab_size = 134000000 / config.hidden_size;
   const Training good = training_of(Effort::good, config, 512, cpu);
   EXPECT_EQ(good.batch_size, 4);
   EXPECT_EQ(good.learning, Learning::codes);
+  EXPECT_EQ(good.validate_every, good.steps / 4);
   EXPECT_NEAR(static_cast<double>(good.steps), 1e14 / (8 * 134.5e6 * 2048), 1.0);
   config.vocab_size = 8000000000 / config.hidden_size;
   EXPECT_EQ(training_of(Effort::good, config, 512, cpu).steps, 20);  // a large one: the least
