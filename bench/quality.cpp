@@ -4,7 +4,8 @@
 //     text=FILE report=FILE      training and report texts, repeated
 //     rows=N self=N              training rows of the texts together, and rows sampled from the model
 //     report_rows=32 validation_rows=16 statistics_rows=128
-//     stages=mlx,ls,wls,gptq     fits to measure, each one after those it needs
+//     stages=mlx,ls,wls,gptq     fits to measure, each one after those it needs; fwls, fgptq: that make up
+//                                for the layers below
 //     dwq=RATE[xSTEPS][,...]     training from the last fit; codes=RATE:CODERATE[xSTEPS][,...] codes too
 //     blocks=RATE:CODERATE[xSTEPS][,...] [block_dwq=RATE[xSTEPS][,...]]   codes layer by layer on block_rows=128 rows,
 //                                and then scales
@@ -36,6 +37,7 @@
 #include "mixtape/calib/checked_plan.h"
 #include "mixtape/calib/dwq.h"
 #include "mixtape/calib/fit_students.h"
+#include "mixtape/calib/following.h"
 #include "mixtape/calib/gptq.h"
 #include "mixtape/calib/least_squares.h"
 #include "mixtape/calib/plain_rounding.h"
@@ -227,7 +229,9 @@ class Bench {
     if (name == "mlx") return plain_rounding();
     if (name == "ls") return least_squares({.weighted = false});
     if (name == "wls") return least_squares();
-    require(name == "gptq", "stage '", name, "' is unknown, expected mlx, ls, wls or gptq");
+    if (name == "fwls") return following(least_squares());
+    if (name == "fgptq") return following(gptq());
+    require(name == "gptq", "stage '", name, "' is unknown, expected mlx, ls, wls, gptq, fwls or fgptq");
     return gptq();
   }
 

@@ -211,7 +211,7 @@ MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows) const {
 }
 
 std::vector<Method> CalibrateOptions::methods() const {
-  std::vector<Method> all = fits(initial_fit_of(fit), quantize.rounding());
+  std::vector<Method> all = fits(initial_fit_of(fit), quantize.rounding(), learning_of(trained));
   const std::vector<Method> training = training_methods(learning_of(trained), dwq);
   all.insert(all.end(), training.begin(), training.end());
   return all;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mixtape/calib/following.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/io/tensor_list.h"
 
@@ -15,6 +16,7 @@ class Fitting {
       : teacher_(teacher), plan_(plan), methods_(methods), hooks_(hooks) {
     for (const Method& m : methods) {
       require(static_cast<bool>(m.fit), "fit: method '", m.name, "' fits nothing");
+      follows_ |= m.follows;
     }
     const Student empty{student_config(teacher.model().config(), plan), {}};
     students_.assign(methods.size(), {empty, 0.0, {}});
@@ -30,17 +32,24 @@ class Fitting {
   void fit(const PlannedModule& module, const InputStatistics* inputs) {
     hooks_.throw_if_stopped("fitting");
     const Buffer w = teacher_.source().load(module.source, DType::f32, teacher_.tape().device());
+    const Buffer target = follows_ ? target_of(module, w, inputs) : w;
     const QuantizedWeight* previous = nullptr;
     for (std::size_t i = 0; i < methods_.size(); ++i) {
       const Stopwatch watch;
       FittedStudent& s = students_[i];
-      const QuantizedWeight fitted = methods_[i].fit({module, w, inputs, previous, storage_, s.notes});
+      const QuantizedWeight fitted =
+          methods_[i].fit({module, methods_[i].follows ? target : w, inputs, previous, storage_, s.notes});
       previous = &s.student.parameters.quantized.emplace(module.path, fitted).first->second;
       s.seconds += watch.seconds();
     }
     std::erase(waiting_, &module);
     hooks_.report(
         {.stage = "fitting", .done = modules_ - std::ssize(waiting_), .total = modules_, .unit = "matrices"});
+  }
+
+  // By the last method.
+  QuantizedWeight fitted(const std::string& path) const {
+    return students_.back().student.parameters.quantized.at(path);
   }
 
   std::vector<FittedStudent> finish() {
@@ -69,6 +78,7 @@ class Fitting {
   std::vector<FittedStudent> students_;
   std::vector<const PlannedModule*> waiting_;
   std::int64_t modules_ = 0;
+  bool follows_ = false;
 };
 
 }  // namespace
@@ -79,11 +89,13 @@ std::vector<FittedStudent> fit_students(const Teacher& teacher, const Quantizati
                                         const std::function<void(const LayerStatistics&)>& on_statistics) {
   Fitting fitting(teacher, plan, methods, hooks);
   if (fitting.wanted() != Statistics::none && !rows.empty()) {
-    visit_input_statistics(teacher, plan, rows, batch_size, fitting.wanted(), hooks,
-                           [&](const LayerStatistics& layer) {
-                             if (on_statistics) on_statistics(layer);
-                             for (const auto& [path, inputs] : layer) fitting.fit(*plan.find(path), &inputs);
-                           });
+    visit_input_statistics(
+        teacher, plan, rows, batch_size, fitting.wanted(), hooks,
+        [&](const LayerStatistics& layer) {
+          if (on_statistics) on_statistics(layer);
+          for (const auto& [path, inputs] : layer) fitting.fit(*plan.find(path), &inputs);
+        },
+        [&](const std::string& path) { return fitting.fitted(path); });
   }
   return fitting.finish();
 }

@@ -12,39 +12,60 @@
 namespace mixtape {
 namespace {
 
+// f32 [T, K].
+Var flat_f32(const Var& x) {
+  const Var flat = reshape(x, {x.shape().rows(), x.shape().cols()});
+  return flat.dtype() == DType::f32 ? flat : cast(flat, DType::f32);
+}
+
+// sum += a^T b, over tokens [T, N] and [T, K]: as a matrix product's weight gradient is computed. With offsets for each
+// expert its own.
+void add_products(CommandEncoder& encoder, const Buffer& a, const Buffer& b, const Buffer& offsets,
+                  const Buffer& sum) {
+  if (offsets) {
+    grouped_matmul_backward(encoder, b, {}, offsets, a, {}, {sum, Accumulate::yes});
+  } else {
+    matmul_backward(encoder, b, {}, a, {}, {sum, Accumulate::yes}, false, true);
+  }
+}
+
 // Sums over the batches of one layer, made when its first batch comes.
 struct Sums {
-  Buffer squares;  // f32 [K], or [E, K, 1]
-  Buffer products;
+  Buffer squares;  // f32 [K, 1], or [E, K, 1]
+  Buffer products, cross;
   std::vector<std::int64_t> tokens;
 
-  Sums(const Device& device, std::int64_t cols, std::int64_t experts, bool wants_products) {
-    squares = zeros(device, experts > 0 ? Shape{experts, cols, 1} : Shape{cols, 1});
+  Sums(const Device& device, std::int64_t cols, std::int64_t experts, Statistics wanted) {
+    const auto matrices = [&](std::int64_t width) {
+      return zeros(device, experts > 0 ? Shape{experts, cols, width} : Shape{cols, width});
+    };
+    squares = matrices(1);
     tokens.resize(static_cast<std::size_t>(std::max<std::int64_t>(experts, 1)));
-    if (wants_products)
-      products = zeros(device, experts > 0 ? Shape{experts, cols, cols} : Shape{cols, cols});
+    if (wanted >= Statistics::second_moments) products = matrices(cols);
+    if (wanted == Statistics::cross_moments && experts == 0) cross = matrices(cols);
   }
 
-  // Sums of products are those of a matrix product's weight gradient: dW = dY^T X, here X^T X.
-  void add(const Var& input, const Buffer& offsets) {
+  void add_squares(const Var& input, const Buffer& offsets) {
     CommandEncoder& encoder = input.tape().encoder();
-    const Var flat = reshape(input, {input.shape().rows(), input.shape().cols()});
-    const Var x = flat.dtype() == DType::f32 ? flat : cast(flat, DType::f32);  // [T, K]
-    const Buffer squared = (x * x).value();
+    const Var x = flat_f32(input);
     const Buffer units = ones(input.tape().device(), {x.shape()[0], 1});
-    if (offsets) {
-      grouped_matmul_backward(encoder, units, {}, offsets, squared, {}, {squares, Accumulate::yes});
-      if (products)
-        grouped_matmul_backward(encoder, x.value(), {}, offsets, x.value(), {}, {products, Accumulate::yes});
-      encoder.commit_and_wait();
-      const std::vector<std::uint32_t> ends = offsets.to_vector<std::uint32_t>();
-      for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += ends[e + 1] - ends[e];
-    } else {
-      matmul_backward(encoder, units, {}, squared, {}, {squares, Accumulate::yes}, false, true);
-      if (products)
-        matmul_backward(encoder, x.value(), {}, x.value(), {}, {products, Accumulate::yes}, false, true);
+    const Buffer squared = (x * x).value();
+    add_products(encoder, squared, units, offsets, squares);
+    if (!offsets) {
       tokens[0] += x.shape()[0];
+      return;
     }
+    encoder.commit_and_wait();
+    const std::vector<std::uint32_t> ends = offsets.to_vector<std::uint32_t>();
+    for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += ends[e + 1] - ends[e];
+  }
+
+  // Of inputs z; x is the teacher's, where cross moments are wanted.
+  void add_moments(const Var& z, const Var& x, const Buffer& offsets) const {
+    CommandEncoder& encoder = z.tape().encoder();
+    const Buffer b = flat_f32(z).value();
+    if (products) add_products(encoder, b, b, offsets, products);
+    if (cross) add_products(encoder, flat_f32(x).value(), b, offsets, cross);
   }
 
   InputStatistics result() const {
@@ -56,22 +77,27 @@ struct Sums {
       means[i] = n > 0 ? means[i] / static_cast<float>(n) : 0.0f;
     }
     const Shape shape = grouped ? Shape{std::ssize(tokens), cols} : Shape{cols};
-    return {tokens, Buffer::from(squares.device(), shape, means), products};
+    return {tokens, Buffer::from(squares.device(), shape, means), products, cross};
   }
 };
 
 class Collector {
  public:
   Collector(const Teacher& teacher, const QuantizationPlan& plan, Statistics wanted)
-      : plan_(plan), wants_products_(wanted == Statistics::second_moments), weights_(teacher.weights()) {
+      : plan_(plan), wanted_(wanted), weights_(teacher.weights()) {
     weights_.observe_inputs(
         [this](const std::string& path, const Var& x, const Buffer& offsets) { observe(path, x, offsets); });
   }
 
   TapeWeights& weights() { return weights_; }
+  const QuantizationPlan& plan() const { return plan_; }
+
+  // What comes now is of the batch that went through before, behind the student's layers.
+  void enter_student() { is_student_ = true; }
 
   // Modules that are asked one after the other about the same buffer share its sums: q, k and v; gate and up.
   void observe(const std::string& path, const Var& x, const Buffer& offsets) {
+    if (is_student_) return observe_student(path, x, offsets);
     const PlannedModule* module = plan_.find(path);
     if (module == nullptr || !module->stored) return;
     const bool is_same = last_input_ && &last_input_.memory() == &x.value().memory() &&
@@ -81,9 +107,14 @@ class Collector {
       last_path_ = path;
       last_input_ = x.value();
       const std::int64_t experts = offsets ? offsets.numel() - 1 : 0;
-      const auto at =
-          sums_.try_emplace(path, x.tape().device(), x.shape().cols(), experts, wants_products_).first;
-      at->second.add(x, offsets);
+      Sums& sums =
+          sums_.try_emplace(path, x.tape().device(), x.shape().cols(), experts, wanted_).first->second;
+      sums.add_squares(x, offsets);
+      if (wanted_ == Statistics::cross_moments) {
+        teachers_.insert_or_assign(path, x);
+      } else {
+        sums.add_moments(x, x, offsets);
+      }
     }
     shared_.insert_or_assign(path, last_path_);
   }
@@ -91,6 +122,8 @@ class Collector {
   void end_batch(Tape& tape) {
     tape.encoder().commit_and_wait();
     last_input_ = Buffer();
+    teachers_.clear();
+    is_student_ = false;
   }
 
   LayerStatistics take() {
@@ -104,13 +137,20 @@ class Collector {
   }
 
  private:
+  void observe_student(const std::string& path, const Var& z, const Buffer& offsets) {
+    if (const auto x = teachers_.find(path); x != teachers_.end())
+      sums_.at(path).add_moments(z, x->second, offsets);
+  }
+
   const QuantizationPlan& plan_;
-  bool wants_products_;
+  Statistics wanted_;
   TapeWeights weights_;
   std::map<std::string, Sums> sums_;
   std::map<std::string, std::string> shared_;  // module path -> key of sums_
   std::string last_path_;
   Buffer last_input_;
+  std::map<std::string, Var> teachers_;  // inputs of the batch by key of sums_, where the student's follow
+  bool is_student_ = false;
 };
 
 // Batches of rows of one length, so that no position is padding.
@@ -129,43 +169,113 @@ std::vector<std::vector<TokenRow>> equal_batches(std::span<const TokenRow> rows,
   return batches;
 }
 
+// One walk through the layers.
+class Walk {
+ public:
+  Walk(const Teacher& teacher, const QuantizationPlan& plan, Statistics wanted, const RunHooks& hooks,
+       const FittedWeight& fitted)
+      : teacher_(teacher),
+        tape_(teacher.tape()),
+        collector_(teacher, plan, wanted),
+        model_(teacher.source().config(), collector_.weights(), teacher.compute()),
+        follows_(wanted == Statistics::cross_moments),
+        hooks_(hooks),
+        fitted_(fitted) {}
+
+  void embed(std::span<const TokenRow> rows, std::int64_t batch_size) {
+    for (const std::vector<TokenRow>& batch : equal_batches(rows, batch_size)) {
+      hooks_.throw_if_stopped(kStage);
+      const Buffer x = model_.embed(make_batch(tape_.device(), batch).ids).value();
+      hidden_.push_back({x, x});
+      collector_.end_batch(tape_);
+    }
+    require(!hidden_.empty(), "input statistics: found no row of two tokens or more, expected at least one");
+  }
+
+  void run(const std::function<void(const LayerStatistics&)>& visit) {
+    const auto layers = std::ssize(model_.config().layers);
+    const auto report = [&](std::int64_t i) {
+      hooks_.report({.stage = kStage, .done = i, .total = layers, .unit = "layers"});
+    };
+    for (std::int64_t i = 0; i < layers; ++i) {
+      report(i);
+      pass(model_.layer(i));
+      const LayerStatistics statistics = collector_.take();
+      visit(statistics);
+      if (follows_) advance(i, statistics);
+    }
+    pass_head();
+    report(layers);
+    visit(collector_.take());
+  }
+
+ private:
+  static constexpr const char* kStage = "input statistics";
+  // Of one batch, [B, S, hidden].
+  struct Hidden {
+    Buffer teacher, student;
+  };
+
+  void pass(const std::function<Var(const Var& x)>& layer) {
+    for (Hidden& h : hidden_) {
+      hooks_.throw_if_stopped(kStage);
+      h.teacher = layer(tape_.constant(h.teacher)).value();
+      if (follows_) {
+        collector_.enter_student();
+        layer(tape_.constant(h.student));
+      }
+      collector_.end_batch(tape_);
+    }
+  }
+
+  void advance(std::int64_t i, const LayerStatistics& visited) {
+    TapeWeights weights = teacher_.weights();
+    for (const auto& [path, statistics] : visited) weights.replace(path, fitted_(path));
+    const CausalLm student(model_.config(), weights, teacher_.compute());
+    const auto layer = student.layer(i);
+    for (Hidden& h : hidden_) {
+      hooks_.throw_if_stopped(kStage);
+      h.student = layer(tape_.constant(h.student)).value();
+      tape_.encoder().commit_and_wait();
+    }
+  }
+
+  void pass_head() {
+    const std::string head = collector_.plan().find("lm_head") ? "lm_head" : "model.embed_tokens";
+    for (const Hidden& h : hidden_) {
+      hooks_.throw_if_stopped(kStage);
+      collector_.observe(head, model_.final_norm(tape_.constant(h.teacher)), Buffer());
+      if (follows_) {
+        collector_.enter_student();
+        collector_.observe(head, model_.final_norm(tape_.constant(h.student)), Buffer());
+      }
+      collector_.end_batch(tape_);
+    }
+  }
+
+  const Teacher& teacher_;
+  Tape& tape_;
+  Collector collector_;
+  CausalLm model_;
+  bool follows_;
+  const RunHooks& hooks_;
+  const FittedWeight& fitted_;
+  std::vector<Hidden> hidden_;
+};
+
 }  // namespace
 
 void visit_input_statistics(const Teacher& teacher, const QuantizationPlan& plan,
                             std::span<const TokenRow> rows, std::int64_t batch_size, Statistics wanted,
-                            const RunHooks& hooks, const std::function<void(const LayerStatistics&)>& visit) {
+                            const RunHooks& hooks, const std::function<void(const LayerStatistics&)>& visit,
+                            const FittedWeight& fitted) {
   require(batch_size > 0, "input statistics: batch size is ", batch_size, ", expected 1 or more");
-  const std::string stage = "input statistics";
-  Tape& tape = teacher.tape();
-  const NoGrad guard(tape);
-  Collector collector(teacher, plan, wanted);
-  const CausalLm model(teacher.source().config(), collector.weights(), teacher.compute());
-  std::vector<Buffer> hidden;  // [B, S, hidden] of each batch
-  for (const std::vector<TokenRow>& batch : equal_batches(rows, batch_size)) {
-    hooks.throw_if_stopped(stage);
-    hidden.push_back(model.embed(make_batch(tape.device(), batch).ids).value());
-    collector.end_batch(tape);
-  }
-  require(!hidden.empty(), "input statistics: found no row of two tokens or more, expected at least one");
-  const auto layers = std::ssize(model.config().layers);
-  for (std::int64_t i = 0; i < layers; ++i) {
-    hooks.report({.stage = stage, .done = i, .total = layers, .unit = "layers"});
-    const auto layer = model.layer(i);
-    for (Buffer& x : hidden) {
-      hooks.throw_if_stopped(stage);
-      x = layer(tape.constant(x)).value();
-      collector.end_batch(tape);
-    }
-    visit(collector.take());
-  }
-  const std::string head = plan.find("lm_head") ? "lm_head" : "model.embed_tokens";
-  for (const Buffer& x : hidden) {
-    hooks.throw_if_stopped(stage);
-    collector.observe(head, model.final_norm(tape.constant(x)), Buffer());
-    collector.end_batch(tape);
-  }
-  hooks.report({.stage = stage, .done = layers, .total = layers, .unit = "layers"});
-  visit(collector.take());
+  require(wanted != Statistics::cross_moments || fitted,
+          "input statistics: cross moments are wanted, expected a student that is being fitted");
+  const NoGrad guard(teacher.tape());
+  Walk walk(teacher, plan, wanted, hooks, fitted);
+  walk.embed(rows, batch_size);
+  walk.run(visit);
 }
 
 }  // namespace mixtape

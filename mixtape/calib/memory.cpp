@@ -96,13 +96,15 @@ double fitting_bytes(const ModelConfig& config, const ModelWeights& w, double el
   const auto hidden = static_cast<double>(config.hidden_size);
   double bytes = static_cast<double>(use.fits) * student_bytes(w) + 2.0 * w.largest_matrix;
   if (use.statistics == Statistics::none) return bytes;
-  bytes += static_cast<double>(use.statistics_tokens) * hidden * element;
+  const double passes =
+      use.statistics == Statistics::cross_moments ? 2.0 : 1.0;  // the teacher's, the student's
+  bytes += passes * static_cast<double>(use.statistics_tokens) * hidden * element;
   double squares = 0.0;
   for (const LayerSpec& spec : config.layers) {
     const auto of = [&](const auto& s) { return squares_of(s, hidden); };
     squares = std::max(squares, std::visit(of, spec.mixer) + std::visit(of, spec.mlp));
   }
-  return use.statistics == Statistics::second_moments ? bytes + squares * kFloat : bytes;
+  return use.statistics >= Statistics::second_moments ? bytes + passes * squares * kFloat : bytes;
 }
 
 // Kept for the backward pass: of all layers, and of the one that keeps most.

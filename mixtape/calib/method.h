@@ -40,6 +40,7 @@ struct Method {
   // finite.
   std::function<QuantizedWeight(const FitInput& input)> fit = {};
   Statistics statistics = Statistics::none;  // that the fit makes use of
+  bool follows = false;  // it is given a weight that makes up for the layers below: following.h
   // Of a method that improves: changes the student in place.
   std::function<TrainReport(const MethodInput& input, Student& student)> improve = {};
   // Throws invalid_argument for options that cannot hold for this model and data. Called before anything is

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mixtape/calib/block_codes.h"
+#include "mixtape/calib/following.h"
 #include "mixtape/calib/gptq.h"
 #include "mixtape/calib/least_squares.h"
 #include "mixtape/calib/plain_rounding.h"
@@ -29,10 +30,13 @@ double weights_per_token(const ModelConfig& config) {
 
 }  // namespace
 
-std::vector<Method> fits(InitialFit fit, Rounding rounding) {
+std::vector<Method> fits(InitialFit fit, Rounding rounding, Learning next) {
   std::vector<Method> methods = {plain_rounding({rounding})};
   if (fit != InitialFit::rounding) methods.push_back(least_squares());
-  if (fit == InitialFit::gptq) methods.push_back(gptq());
+  if (fit != InitialFit::gptq) return methods;
+  methods.push_back(gptq());
+  if (next == Learning::nothing || next == Learning::scales)
+    std::transform(methods.begin() + 1, methods.end(), methods.begin() + 1, following);
   return methods;
 }
 

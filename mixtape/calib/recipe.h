@@ -16,8 +16,6 @@ enum class InitialFit {
   least_squares,  // and least squares, channels weighted by importance
   gptq,           // and codes chosen with error feedback
 };
-std::vector<Method> fits(InitialFit fit, Rounding rounding = Rounding::gpu);
-
 enum class Effort {
   fast,  // all fits, no training
   good,  // and DWQ, of codes too where the model is small enough for that
@@ -31,6 +29,10 @@ enum class Learning {
   blocks,  // codes of one layer after the other (block_codes.h), then scales
   codes,   // all codes together, with scales
 };
+
+// With GPTQ the fits make up for the layers below (following.h) where no codes learn afterwards: those that do make up
+// for the same errors.
+std::vector<Method> fits(InitialFit fit, Rounding rounding = Rounding::gpu, Learning next = Learning::codes);
 
 struct Training {
   std::int64_t batch_size = 0, steps = 0;
