@@ -27,6 +27,7 @@ mixtape_op(moe_route top_k softmax take_along_axis elementwise reduce layout mat
 mixtape_op(layer_norm)
 mixtape_op(l2_norm)
 mixtape_op(gated_rms_norm rms_norm)
+mixtape_op(causal_conv1d)
 mixtape_op(sampling layout)
 mixtape_op(cholesky)
 mixtape_op(gptq quantize cholesky)
