@@ -13,6 +13,7 @@
 #include "mixtape/ops/fit_blocks/fit_blocks_params.h"
 #include "mixtape/ops/fit_blocks/fit_blocks_plan.h"
 #include "mixtape/ops/quantize/affine.h"
+#include "mixtape/ops/quantize/codes_cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
@@ -33,20 +34,23 @@ HWY_INLINE Real operator/(Real a, Real b) { return {hn::Div(a.v, b.v)}; }
 HWY_INLINE Real real(float v) { return {set(v)}; }
 HWY_INLINE Real rounded(Real v) { return {hn::Round(v.v)}; }
 HWY_INLINE Real magnitude(Real v) { return {hn::Abs(v.v)}; }
-HWY_INLINE Real root(Real v) { return {hn::Sqrt(v.v)}; }
 HWY_INLINE Choice less(Real a, Real b) { return {hn::Lt(a.v, b.v)}; }
 HWY_INLINE Real choose(Choice c, Real yes, Real no) { return {hn::IfThenElse(c.v, yes.v, no.v)}; }
 HWY_INLINE Real least(Real a, Real b) { return choose(less(a, b), a, b); }
 HWY_INLINE Real most(Real a, Real b) { return choose(less(b, a), a, b); }
+HWY_INLINE Real within(Real v, float lowest, float highest) {
+  return {hn::Max(hn::Min(v.v, set(highest)), set(lowest))};
+}
 
 struct BlockWeights {
-  const float* w;  // [block, lanes], in units; 0 where the importance is 0
-  const float* h;  // [block]
+  const float* w;       // [block, lanes], in units; 0 where the importance is 0
+  const float* h;       // [block]
+  const float* shares;  // [block, lanes]
   Floats unit, inverse_unit;
-  Real spread;
 
   HWY_INLINE Real weight(int i) const { return {load(w + static_cast<std::size_t>(i) * lanes())}; }
   HWY_INLINE float importance(int i) const { return h[i]; }
+  HWY_INLINE Real share(int i) const { return {load(shares + static_cast<std::size_t>(i) * lanes())}; }
   HWY_INLINE Real as_f16(Real v) const {
     HWY_ALIGN f16 held[HWY_MAX_BYTES / sizeof(float)];
     store(hn::Mul(v.v, unit), static_cast<f16*>(held));
@@ -74,8 +78,9 @@ struct Rows {
 struct Scratch {
   explicit Scratch(const FitBlocksParams& p)
       : w(static_cast<std::size_t>(p.shape.groups * p.shape.group_size) * lanes()),
+        shares(w.size()),
         codes(static_cast<std::size_t>(p.cols) * lanes()) {}
-  std::vector<float> w;             // [block, lanes]
+  std::vector<float> w, shares;     // [block, lanes]
   std::vector<std::uint8_t> codes;  // [lanes, cols]
 };
 
@@ -100,14 +105,32 @@ void gather(const float* w, std::int64_t cols, std::int64_t count, const float* 
 }
 
 // Twice the mean square of every row's block of weights; 1 where all are 0.
-Real spread_of(const std::vector<float>& w, std::size_t size) {
-  Floats sum = set(0.0f);
+Floats spread_of(const std::vector<float>& w, std::size_t size) {
+  Floats sum = zero();
   for (std::size_t c = 0; c < size; ++c) {
     const Floats v = load(w.data() + c * lanes());
     sum = hn::Add(sum, hn::Mul(v, v));
   }
-  const Real spread{hn::Mul(sum, set(2.0f / static_cast<float>(size)))};
-  return choose(less(real(0.0f), spread), spread, real(1.0f));
+  const Floats spread = hn::Mul(sum, set(2.0f / static_cast<float>(size)));
+  return hn::IfThenElse(hn::Lt(zero(), spread), spread, set(1.0f));
+}
+
+void list_shares(const float* h, std::size_t size, Scratch& scratch) {
+  const Floats spread = spread_of(scratch.w, size);
+  for (std::size_t c = 0; c < size; ++c) {
+    const Floats v = load(scratch.w.data() + c * lanes());
+    store(hn::Mul(set(h[c]), hn::Sqrt(hn::Add(spread, hn::Mul(v, v)))), scratch.shares.data() + c * lanes());
+  }
+}
+
+// The nearest codes of a group w [group size]; of symmetric types the bias is not looked at.
+void encode_group(const BlockShape& p, const float* w, float scale, float bias, std::uint8_t* codes) {
+  if (p.has_biases == 0) bias = scale * -p.zero_code;
+  const Floats inverse = set(scale != 0.0f ? 1.0f / scale : 0.0f);
+  for (std::size_t c = 0; c < static_cast<std::size_t>(p.group_size); c += lanes()) {
+    const Floats code = hn::Round(hn::Mul(hn::Sub(load(w + c), set(bias)), inverse));
+    store_codes(hn::Min(hn::Max(code, zero()), set(p.largest)), codes + c);
+  }
 }
 
 // Block b of every row. Returns the first row for which f16 doesn't hold its scale or bias, or -1.
@@ -119,8 +142,9 @@ std::int64_t fit_blocks_of(const HostCall& call, const FitBlocksParams& p, const
   const float* h = rows.h + b * static_cast<std::int64_t>(size);
   LaneNumbers unit(1.0f), inverse(1.0f);
   gather(w, p.cols, rows.count, h, size, unit, inverse, scratch.w);
+  list_shares(h, size, scratch);
   const float *units = unit.v, *inverses = inverse.v;
-  const BlockWeights weights{scratch.w.data(), h, load(units), load(inverses), spread_of(scratch.w, size)};
+  const BlockWeights weights{scratch.w.data(), h, scratch.shares.data(), load(units), load(inverses)};
   const BlockState fit = fit_block(p.shape, weights, p.searches != 0);
   cpu::BlockOutputs out(call, p.shape);
   const LaneNumbers d(hn::Mul(fit.d.v, load(units))), e(hn::Mul(fit.e.v, load(units)));
@@ -133,18 +157,29 @@ std::int64_t fit_blocks_of(const HostCall& call, const FitBlocksParams& p, const
     for (std::int64_t r = 0; r < rows.count; ++r) {
       const std::int64_t at = b * static_cast<std::int64_t>(size) + j * p.shape.group_size;
       out.put_whole(((rows.first + r) * blocks + b) * p.shape.groups + j, scale.v[r], bias.v[r]);
-      cpu::encode_block_group(p.shape, w + r * p.cols + j * p.shape.group_size, d.v[r] * scale.v[r],
-                              e.v[r] * bias.v[r], scratch.codes.data() + r * p.cols + at);
+      encode_group(p.shape, w + r * p.cols + j * p.shape.group_size, d.v[r] * scale.v[r], e.v[r] * bias.v[r],
+                   scratch.codes.data() + r * p.cols + at);
     }
   }
   return -1;
+}
+
+// Whether neither a weight nor a difference of two can be anything but finite.
+bool is_far_from_overflow(const float* row, std::size_t cols) {
+  const UintTag du;
+  auto largest = hn::Zero(du);
+  for (std::size_t c = 0; c < cols; c += lanes())
+    largest = hn::Max(largest, hn::BitCast(du, hn::Abs(load(row + c, cols - c))));
+  return hn::AllTrue(du, hn::Lt(largest, hn::Set(du, 0x7f000000u)));  // 2^127
 }
 
 void fit_rows(const HostCall& call, const FitBlocksParams& p, const Rows& rows, Scratch& scratch,
               cpu::LowestPosition& bad) {
   const auto cols = static_cast<std::size_t>(p.cols);
   for (std::int64_t r = rows.first; r < rows.first + rows.count; ++r) {
-    const std::int64_t col = find_non_finite({call.read<float>(0) + r * p.cols, cols}, p.shape.group_size);
+    const float* row = call.read<float>(0) + r * p.cols;
+    if (is_far_from_overflow(row, cols)) continue;
+    const std::int64_t col = find_non_finite({row, cols}, p.shape.group_size);
     if (col >= 0) return bad.note(r * p.cols + col);
   }
   const std::int64_t size = std::int64_t{p.shape.groups} * p.shape.group_size;
@@ -208,15 +243,6 @@ std::vector<float> block_importance(const HostCall& call, const FitBlocksParams&
     }
   }
   return h;
-}
-
-void encode_block_group(const BlockShape& p, const float* w, float scale, float bias, std::uint8_t* codes) {
-  if (p.has_biases == 0) bias = scale * -p.zero_code;
-  const float inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
-  for (std::int32_t c = 0; c < p.group_size; ++c) {
-    const float code = std::nearbyint((w[c] - bias) * inverse);
-    codes[c] = static_cast<std::uint8_t>(code > 0.0f ? std::min(code, p.largest) : 0.0f);
-  }
 }
 
 BlockOutputs::BlockOutputs(const HostCall& call, const BlockShape& p) {

@@ -14,9 +14,6 @@ namespace mixtape::cpu {
 // of a block are 0. Throws invalid_argument for the first that is negative or not finite.
 std::vector<float> block_importance(const HostCall& call, const FitBlocksParams& p);
 
-// The nearest codes of a group w [group size]; of symmetric types the bias is not looked at.
-void encode_block_group(const BlockShape& p, const float* w, float scale, float bias, std::uint8_t* codes);
-
 // Where a weight's numbers go; those that the type hasn't are let go.
 class BlockOutputs {
  public:

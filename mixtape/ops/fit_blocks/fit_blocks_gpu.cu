@@ -12,11 +12,11 @@ using Choice = bool;
 MIXTAPE_DEVICE Real real(float v) { return v; }
 MIXTAPE_DEVICE Real rounded(Real v) { return rint_f32(v); }
 MIXTAPE_DEVICE Real magnitude(Real v) { return abs_f32(v); }
-MIXTAPE_DEVICE Real root(Real v) { return sqrt_f32(v); }
 MIXTAPE_DEVICE Choice less(Real a, Real b) { return a < b; }
 MIXTAPE_DEVICE Real choose(Choice c, Real yes, Real no) { return c ? yes : no; }
 MIXTAPE_DEVICE Real least(Real a, Real b) { return a < b ? a : b; }
 MIXTAPE_DEVICE Real most(Real a, Real b) { return b < a ? a : b; }
+MIXTAPE_DEVICE Real within(Real v, float lowest, float highest) { return most(least(v, highest), lowest); }
 
 struct Unit {
   float value, inverse;
@@ -36,6 +36,7 @@ struct BlockWeights {
 
   MIXTAPE_DEVICE Real weight(int i) const { return w[i * stride]; }
   MIXTAPE_DEVICE float importance(int i) const { return h[i]; }
+  MIXTAPE_DEVICE Real share(int i) const { return h[i] * sqrt_f32(spread + weight(i) * weight(i)); }
   MIXTAPE_DEVICE Real as_f16(Real v) const {
     return to_f32(from_f32<f16>(v * unit.value)) * unit.inverse;
   }
