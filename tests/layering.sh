@@ -39,7 +39,7 @@ if grep -rlE '"(llama|mistral|qwen[0-9a-z_]*)"' mixtape/nn mixtape/quant mixtape
   echo "names a model type: that belongs to its file in mixtape/io/architectures"
   failed=1
 fi
-check mixtape/quant $base mixtape/autograd/ mixtape/io/ mixtape/quant/ mixtape/ops/quantize/ mixtape/ops/block_scales/ mixtape/ops/fit_blocks/
+check mixtape/quant $base mixtape/autograd/ mixtape/io/ mixtape/quant/ mixtape/ops/quantize/ mixtape/ops/block_scales/ mixtape/ops/fit_blocks/ mixtape/ops/elementwise/
 check mixtape/nn $base mixtape/autograd/ mixtape/ops/ mixtape/io/ mixtape/quant/ mixtape/nn/
 check mixtape/calib $base mixtape/autograd/ mixtape/ops/ mixtape/io/ mixtape/quant/ mixtape/nn/ mixtape/calib/
 check mixtape/testing $base mixtape/autograd/ mixtape/testing/

@@ -9,18 +9,20 @@ namespace mixtape {
 namespace {
 
 // Fields as the layouts below name them. A layout is written once and walked in both directions.
+template <class Code>
 struct Fields {
+  std::span<Code> codes;
   std::uint16_t scale = 0, bias = 0;
   std::array<std::uint32_t, 16> sub_scales{}, sub_biases{};
-  std::array<std::uint32_t, 256> codes{};
 };
 
 struct Reader {
   const std::byte* p;
   // `width` bits of a byte are those of a field from bit `from` on.
-  void bits(std::size_t byte, std::size_t shift, unsigned width, std::uint32_t& field,
-            unsigned from = 0) const {
-    field |= (std::to_integer<std::uint32_t>(p[byte]) >> shift & ((1u << width) - 1u)) << from;
+  template <class Field>
+  void bits(std::size_t byte, std::size_t shift, unsigned width, Field& field, unsigned from = 0) const {
+    const auto found = std::to_integer<std::uint32_t>(p[byte]) >> shift & ((1u << width) - 1u);
+    field = static_cast<Field>(field | found << from);
   }
   void half(std::size_t byte, std::uint16_t& field) const { std::memcpy(&field, p + byte, sizeof field); }
 };
@@ -136,51 +138,53 @@ void walk(GgufType type, const Io& io, F& f) {
   }
 }
 
-void check_size(GgufType type, std::size_t bytes) {
-  const auto wanted = static_cast<std::size_t>(gguf_type_info(type).block_bytes);
+const GgufTypeInfo& checked(GgufType type, std::size_t bytes) {
+  const GgufTypeInfo& info = gguf_type_info(type);
+  const auto wanted = static_cast<std::size_t>(info.block_bytes);
   require(bytes == wanted, "gguf: a block of ", type, " in ", bytes, " bytes, expected ", wanted);
+  return info;
 }
 
-bool is_k(GgufType type) { return gguf_type_info(type).block_elements == 256; }
+bool is_k(const GgufTypeInfo& info) { return info.block_elements == 256; }
 
 // Where a field isn't the number itself: Q3_K counts sub-scales from -32, Q6_K and Q8_0 have bytes with a sign, and
 // types "K" subtract their bias.
 constexpr std::uint16_t kSign = 0x8000;
-constexpr std::uint32_t kByteSign = 0x80;
+constexpr std::uint8_t kByteSign = 0x80;
+constexpr std::size_t kSignedCodes = 32, kSignedCodesAt = 2;  // of Q8_0
 
 }  // namespace
 
 GgufBlock unpack_gguf_block(GgufType type, std::span<const std::byte> bytes) {
-  check_size(type, bytes.size());
-  Fields f;
-  walk(type, Reader{bytes.data()}, f);
+  const GgufTypeInfo& info = checked(type, bytes.size());
   GgufBlock block;
+  Fields<std::uint8_t> f{block.codes};
+  walk(type, Reader{bytes.data()}, f);
+  for (std::size_t i = 0; i < kSignedCodes && type == GgufType::q8_0; ++i) block.codes[i] ^= kByteSign;
   block.scale.bits = f.scale;
-  block.bias.bits = static_cast<std::uint16_t>(is_k(type) ? f.bias ^ kSign : f.bias);
+  block.bias.bits = static_cast<std::uint16_t>(is_k(info) ? f.bias ^ kSign : f.bias);
   for (std::size_t i = 0; i < 16; ++i) {
     const std::uint32_t s = f.sub_scales[i];
     block.sub_scales[i] = type == GgufType::q6_k ? static_cast<std::int8_t>(s) : static_cast<std::int32_t>(s);
     if (type == GgufType::q3_k) block.sub_scales[i] -= 32;
     block.sub_biases[i] = static_cast<std::int32_t>(f.sub_biases[i]);
   }
-  for (std::size_t i = 0; i < 256; ++i)
-    block.codes[i] = static_cast<std::uint8_t>(type == GgufType::q8_0 ? f.codes[i] ^ kByteSign : f.codes[i]);
   return block;
 }
 
 void pack_gguf_block(GgufType type, const GgufBlock& block, std::span<std::byte> bytes) {
-  check_size(type, bytes.size());
-  Fields f;
+  const GgufTypeInfo& info = checked(type, bytes.size());
+  Fields<const std::uint8_t> f{block.codes};
   f.scale = block.scale.bits;
-  f.bias = static_cast<std::uint16_t>(is_k(type) ? block.bias.bits ^ kSign : block.bias.bits);
-  for (std::size_t i = 0; i < 16; ++i) {
+  f.bias = static_cast<std::uint16_t>(is_k(info) ? block.bias.bits ^ kSign : block.bias.bits);
+  for (std::size_t i = 0; i < 16 && is_k(info); ++i) {
     f.sub_scales[i] = static_cast<std::uint32_t>(block.sub_scales[i] + (type == GgufType::q3_k ? 32 : 0));
     f.sub_biases[i] = static_cast<std::uint32_t>(block.sub_biases[i]);
   }
-  for (std::size_t i = 0; i < 256; ++i)
-    f.codes[i] = type == GgufType::q8_0 ? block.codes[i] ^ kByteSign : block.codes[i];
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
   walk(type, Writer{bytes.data()}, f);
+  for (std::size_t i = 0; i < kSignedCodes && type == GgufType::q8_0; ++i)
+    bytes[kSignedCodesAt + i] ^= std::byte{kByteSign};
 }
 
 }  // namespace mixtape

@@ -5,7 +5,9 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/gguf_block_parts.h"
+#include "mixtape/ops/block_scales/block_scales.h"
 #include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/quant/on_host.h"
 #include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
@@ -13,62 +15,71 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// The parts behind the codes on the host; empty where the format has none.
-struct HostScales {
-  std::vector<float> scales, biases, sub_scales, sub_biases;
-};
-
-std::vector<float> values_of(const Buffer& b) { return b ? b.to_vector<float>() : std::vector<float>(); }
-
-f16 checked_f16(const std::string& name, const char* what, float value) {
-  const f16 rounded(value);
-  require(std::isfinite(static_cast<float>(rounded)), name, ": ", what, " is ", value,
-          ", expected what f16 holds");
-  return rounded;
+// The values of a part as f16 holds them.
+Buffer as_f16(const std::string& name, const char* what, const std::string& suffix, const Buffer& b) {
+  if (!b) return b;
+  Buffer halves = on_host(stored_as(DType::f16, name + suffix, b));
+  for (const f16 half : host_span<f16>(halves)) {
+    const auto value = static_cast<float>(half);
+    require(std::isfinite(value), name, ": ", what, " of a block is ", value, ", expected what f16 holds");
+  }
+  return halves;
 }
 
 // Blocks of one weight, one after the other.
 class Packing {
  public:
   Packing(const std::string& name, const QuantizedWeight& weight)
-      : name_(name),
-        format_(block_format(weight.blocks.type)),
-        values_{values_of(weight.blocks.scales), values_of(weight.blocks.biases),
-                values_of(weight.blocks.sub_scales), values_of(weight.blocks.sub_biases)},
-        words_(weight.codes.to_vector<std::uint32_t>()) {}
+      : format_(block_format(weight.blocks.type)),
+        type_(gguf_type_info(gguf_type(format_.type))),
+        scales_(as_f16(name, "scale", ".scales", weight.blocks.scales)),
+        biases_(as_f16(name, "bias", ".biases", weight.blocks.biases)),
+        sub_scales_(on_host(weight.blocks.sub_scales)),
+        sub_biases_(on_host(weight.blocks.sub_biases)),
+        words_(on_host(weight.codes)) {}
 
-  std::vector<std::byte> run() {
-    const GgufType type = gguf_type(format_.type);
-    const std::size_t bytes = index(gguf_type_info(type).block_bytes);
-    std::vector<std::byte> out(values_.scales.size() * bytes);
-    for (std::size_t b = 0; b < values_.scales.size(); ++b)
-      pack_gguf_block(type, block(b), std::span(out).subspan(b * bytes, bytes));
+  Buffer run() const {
+    const std::int64_t blocks = scales_.numel();
+    const Buffer out = Device::cpu().alloc_uninitialized(DType::u8, {blocks * type_.block_bytes});
+    constexpr std::int64_t kChunk = 512;  // blocks
+#pragma omp parallel for schedule(dynamic) if (blocks > kChunk)
+    for (std::int64_t first = 0; first < blocks; first += kChunk)
+      pack(first, std::min(blocks, first + kChunk), out);
     return out;
   }
 
  private:
-  GgufBlock block(std::size_t b) const {
-    GgufBlock block;
-    block.scale = checked_f16(name_, "scale of a block", values_.scales[b]);
-    if (format_.has_biases) block.bias = checked_f16(name_, "bias of a block", values_.biases[b]);
-    take(values_.sub_scales, b, block.sub_scales);
-    take(values_.sub_biases, b, block.sub_biases);
-    const std::size_t count = index(format_.block_elements()),
+  void pack(std::int64_t first, std::int64_t last, const Buffer& out) const {
+    const std::size_t size = index(type_.block_bytes), count = index(format_.block_elements()),
                       words = count / kPackedCodes * index(format_.affine.bits);
-    unpack_codes(std::span(words_).subspan(b * words, words), format_.affine.bits,
-                 std::span(block.codes).first(count));
-    return block;
+    GgufBlock block;
+    for (std::size_t b = index(first); b < index(last); ++b) {
+      block.scale = host_span<f16>(scales_)[b];
+      if (biases_) block.bias = host_span<f16>(biases_)[b];
+      take(sub_scales_, format_.scales, b, block.sub_scales);
+      take(sub_biases_, format_.biases, b, block.sub_biases);
+      unpack_codes(host_span<std::uint32_t>(words_).subspan(b * words, words), format_.affine.bits,
+                   std::span(block.codes).first(count));
+      pack_gguf_block(type_.type, block, {out.host_bytes() + b * size, size});
+    }
   }
-  void take(const std::vector<float>& whole, std::size_t b, std::array<std::int32_t, 16>& to) const {
+  void take(const Buffer& whole, SubGrid grid, std::size_t b, std::array<std::int32_t, 16>& to) const {
+    if (!whole) return;
     const std::size_t groups = index(format_.groups);
-    for (std::size_t j = 0; j < groups && !whole.empty(); ++j)
-      to[j] = static_cast<std::int32_t>(whole[b * groups + j]);
+    const std::span<const float> values = host_span<float>(whole).subspan(b * groups, groups);
+    for (std::size_t j = 0; j < groups; ++j) to[j] = static_cast<std::int32_t>(nearest(grid, values[j]));
   }
 
-  const std::string& name_;
   const BlockFormat& format_;
-  HostScales values_;
-  std::vector<std::uint32_t> words_;
+  const GgufTypeInfo& type_;
+  Buffer scales_, biases_;          // f16 [blocks]
+  Buffer sub_scales_, sub_biases_;  // f32 [groups]
+  Buffer words_;
+};
+
+// The parts behind the codes.
+struct HostScales {
+  std::vector<float> scales, biases, sub_scales, sub_biases;
 };
 
 }  // namespace
@@ -81,10 +92,10 @@ GgufType gguf_type(BlockType type) {
   }
 }
 
-std::vector<std::byte> to_block_bytes(const std::string& name, const QuantizedWeight& weight) {
+Buffer to_block_bytes(const std::string& name, const QuantizedWeight& weight) {
   require(weight.blocks.type != BlockType::none, name, ": has ", format_of(weight).name(),
           ", expected blocks");
-  return Packing(name, codec_of(weight).stored(name, weight, DType::f32)).run();
+  return Packing(name, weight).run();
 }
 
 QuantizedWeight from_block_bytes(const std::string& name, BlockType type, const Shape& shape,

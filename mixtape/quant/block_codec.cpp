@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <cmath>
-
 #include "mixtape/ops/block_scales/block_scales.h"
 #include "mixtape/ops/quantize/quantize.h"
 #include "mixtape/quant/block_bytes.h"
@@ -20,8 +17,7 @@ T take(const std::vector<T>& parts, std::size_t& next, bool is_there) {
 // Rounded as block_scales rounds them.
 Buffer whole_numbers(const Buffer& u, SubGrid grid) {
   std::vector<float> values = u.to_vector<float>();
-  const auto lowest = static_cast<float>(grid.lowest), highest = static_cast<float>(grid.highest);
-  for (float& v : values) v = std::nearbyint(v > lowest ? std::min(v, highest) : lowest);
+  for (float& v : values) v = nearest(grid, v);
   return Buffer::from(u.device(), u.shape(), values);
 }
 

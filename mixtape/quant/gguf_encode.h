@@ -1,9 +1,8 @@
-// Bytes of GGUF tensors: one function for each type, made from codes or from values.
+// Bytes of GGUF tensors, made from codes or from values: those of a buffer on the host.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <string>
 
 #include "mixtape/io/gguf_blocks.h"
 #include "mixtape/quant/weight_format.h"
@@ -26,13 +25,12 @@ GgufType gguf_type_of(const WeightFormat& format);
 
 // A weight [..., N, K] in the type gguf_type_of(format_of(weight)), row after row; groups of 64 and 128 repeat their scale.
 // Throws invalid_argument, naming `name`, for a scale or bias that f16 overflows.
-std::vector<std::byte> gguf_bytes(const std::string& name, const QuantizedWeight& weight, GgufLoss& loss);
+Buffer gguf_bytes(const std::string& name, const QuantizedWeight& weight, GgufLoss& loss);
 
 // Values as F32, F16 or BF16. Throws invalid_argument, naming `name`, for one that overflows.
-std::vector<std::byte> gguf_bytes(const std::string& name, GgufType type, const Buffer& values);
+Buffer gguf_bytes(const std::string& name, GgufType type, const Buffer& values);
 
 // Rows, or elements of a bias, in the order of the file (gguf_row), of a tensor of `rows` of them.
-std::vector<std::byte> in_gguf_order(std::vector<std::byte> bytes, std::int64_t rows,
-                                     std::int64_t interleaved_heads);
+Buffer in_gguf_order(const Buffer& bytes, std::int64_t rows, std::int64_t interleaved_heads);
 
 }  // namespace mixtape

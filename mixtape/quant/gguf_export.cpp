@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "mixtape/core/error.h"
@@ -70,15 +71,15 @@ Buffer dense_tensor(const ModelSource& source, const GgufPlannedTensor& t, const
   return source.load(from, source.stored_dtype(from), Device::cpu());
 }
 
-std::vector<std::byte> bytes_of(const ModelSource& source, const GgufPlannedTensor& t,
-                                const TensorProvider& tensors, GgufLoss& loss) {
+Buffer bytes_of(const ModelSource& source, const GgufPlannedTensor& t, const TensorProvider& tensors,
+                GgufLoss& loss) {
   const ModelTensor& tensor = t.tensor;
   const bool is_quantized = t.module && t.module->stored;
-  std::vector<std::byte> bytes =
+  const Buffer bytes =
       is_quantized ? gguf_bytes(tensor.name, checked_weight(tensors.quantized(*t.module), *t.module), loss)
                    : gguf_bytes(tensor.name, t.type, dense_tensor(source, t, tensors));
   const std::int64_t rows = tensor.shape.rank() < 2 ? tensor.shape.numel() : tensor.shape.rows();
-  return in_gguf_order(std::move(bytes), rows, tensor.gguf_interleaved_heads);
+  return in_gguf_order(bytes, rows, tensor.gguf_interleaved_heads);
 }
 
 }  // namespace
@@ -119,12 +120,18 @@ GgufLoss write_gguf_model(AtomicFile& file, const ModelSource& source, const Ggu
   GgufWriter writer(file, plan.layout());
   if (!plan.rope_divisors.empty()) writer.write(kRopeFreqs, std::as_bytes(std::span(plan.rope_divisors)));
   const std::int64_t total = std::ssize(plan.tensors);
+  std::future<void> writing;  // of the tensor before
   for (std::int64_t i = 0; i < total; ++i) {
     hooks.report({.stage = "writing", .done = i, .total = total, .unit = "tensors"});
     hooks.throw_if_stopped("writing");
     const GgufPlannedTensor& t = plan.tensors[static_cast<std::size_t>(i)];
-    writer.write(t.tensor.gguf_name, bytes_of(source, t, tensors, loss));
+    const Buffer bytes = bytes_of(source, t, tensors, loss);
+    if (writing.valid()) writing.get();
+    writing = std::async(std::launch::async, [&writer, &t, bytes] {
+      writer.write(t.tensor.gguf_name, {bytes.host_bytes(), bytes.bytes()});
+    });
   }
+  if (writing.valid()) writing.get();
   hooks.report({.stage = "writing", .done = total, .total = total, .unit = "tensors"});
   writer.commit();
   return loss;

@@ -35,7 +35,8 @@ std::vector<float> decoded(const QuantizedWeight& q) {
   return w.to_vector<float>();
 }
 
-std::vector<float> decoded(GgufType type, const std::vector<std::byte>& bytes) {
+std::vector<float> decoded(GgufType type, const Buffer& stored) {
+  const std::vector<std::byte> bytes = testing::download_bytes(stored);
   const GgufTypeInfo& info = gguf_type_info(type);
   std::vector<float> values(bytes.size() / static_cast<std::size_t>(info.block_bytes) *
                             static_cast<std::size_t>(info.block_elements));

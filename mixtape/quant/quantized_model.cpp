@@ -1,11 +1,14 @@
 #include "mixtape/quant/quantized_model.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "mixtape/io/atomic_file.h"
 #include "mixtape/io/safetensors_writer.h"
+#include "mixtape/ops/elementwise/cast.h"
 #include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/quant/on_host.h"
 #include "mixtape/quant/tensor_providers.h"
 #include "mixtape/quant/weight_codec.h"
 
@@ -15,29 +18,26 @@ namespace {
 using nlohmann::json;
 
 template <class T>
-std::vector<float> widened(const Buffer& b) {
-  const std::vector<T> values = b.to_vector<T>();
-  std::vector<float> out(values.size());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(values[i]);
-  return out;
+bool has_infinity(const Buffer& b) {
+  const std::uint16_t* bits = reinterpret_cast<const std::uint16_t*>(b.host_data<T>());
+  constexpr std::uint16_t kMagnitude = 0x7fff;
+  const std::uint16_t infinite = T(std::numeric_limits<float>::infinity()).bits;
+  const std::int64_t count = b.numel();
+  bool found = false;
+#pragma omp parallel for simd reduction(|| : found) if (count > 1 << 20)
+  for (std::int64_t i = 0; i < count; ++i) found = found || (bits[i] & kMagnitude) == infinite;
+  return found;
 }
 
-std::vector<float> as_floats(const Buffer& b) {
-  if (b.dtype() == DType::bf16) return widened<bf16>(b);
-  if (b.dtype() == DType::f16) return widened<f16>(b);
-  return b.to_vector<float>();
-}
-
+// Throws for a finite value of `from` that became infinite in `to`.
 template <class T>
-Buffer narrowed(const std::string& name, const Buffer& b) {
-  const std::vector<float> values = as_floats(b);
-  std::vector<T> out(values.size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = T(values[i]);
-    const bool overflows = std::isfinite(values[i]) && !std::isfinite(static_cast<float>(out[i]));
+void refuse_overflow(const std::string& name, const Buffer& from, const Buffer& to) {
+  if (!has_infinity<T>(to)) return;
+  const std::vector<float> values = stored_as(DType::f32, name, from).template to_vector<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool overflows = std::isfinite(values[i]) && !std::isfinite(static_cast<float>(T(values[i])));
     require(!overflows, name, ": value ", values[i], " at position ", i, " overflows ", dtype_of<T>());
   }
-  return Buffer::from(b.device(), b.shape(), out);
 }
 
 std::vector<TensorSpec> specs_of(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
@@ -112,9 +112,13 @@ void write_tensors(const std::filesystem::path& directory, const ModelSource& so
 
 Buffer stored_as(DType dtype, const std::string& name, const Buffer& b) {
   if (b.dtype() == dtype) return b;
-  if (dtype == DType::bf16) return narrowed<bf16>(name, b);
-  if (dtype == DType::f16) return narrowed<f16>(name, b);
-  return narrowed<float>(name, b);
+  const Buffer stored = b.device().alloc_uninitialized(dtype, b.shape());
+  CommandEncoder encoder(b.device());
+  cast_forward(encoder, b, stored);
+  encoder.commit_and_wait();
+  if (dtype == DType::bf16) refuse_overflow<bf16>(name, b, on_host(stored));
+  if (dtype == DType::f16) refuse_overflow<f16>(name, b, on_host(stored));
+  return stored;
 }
 
 QuantizedWeight quantize_blocks(const Buffer& w, const Buffer& importance, BlockType type, BlockFit how) {

@@ -17,6 +17,9 @@
 //   lacks, n below 1, a grid whose lowest is above its highest.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "mixtape/autograd/tape.h"
 #include "mixtape/ops/quantize/block_format.h"
 #include "mixtape/runtime/command_encoder.h"
@@ -28,6 +31,12 @@ struct BlockScaleRule {
   SubGrid grid;         // of q
   float factor = 1.0f;
 };
+
+// The grid's number nearest to u, as q above.
+inline float nearest(SubGrid grid, float u) {
+  const auto lowest = static_cast<float>(grid.lowest), highest = static_cast<float>(grid.highest);
+  return std::nearbyint(u > lowest ? std::min(u, highest) : lowest);
+}
 
 // u: null where the rule stores no whole numbers.
 void block_scales_forward(CommandEncoder& encoder, const Buffer& d, const Buffer& u, const Buffer& y,
