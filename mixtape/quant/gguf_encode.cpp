@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kBlock = 32;
 constexpr std::int32_t kZeroOfQ8 = 128;  // the code of 0
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t as_size(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Of values without a bias: the extreme becomes 127.
 void round_q8_0(std::span<const float> values, GgufBlock& block) {
@@ -50,8 +50,8 @@ class Encoder {
         words_(on_host(weight.codes)),
         scales_(as_f32(name, weight.scales)),
         biases_(as_f32(name, weight.biases)),
-        groups_(index(weight.scales.shape().cols())),
-        cols_(groups_ * index(format_.group_size)) {}
+        groups_(as_size(weight.scales.shape().cols())),
+        cols_(groups_ * as_size(format_.group_size)) {}
 
   Buffer encode() {
     bool rounded = false;
@@ -62,7 +62,7 @@ class Encoder {
     const Buffer out = Device::cpu().alloc_uninitialized(DType::u8, {rows * row_bytes});
 #pragma omp parallel for schedule(dynamic, 16) if (out.bytes() > 1 << 16)
     for (std::int64_t row = 0; row < rows; ++row)
-      encode_row(index(row), {out.host_bytes() + row * row_bytes, index(row_bytes)});
+      encode_row(as_size(row), {out.host_bytes() + row * row_bytes, as_size(row_bytes)});
     return out;
   }
 
@@ -80,12 +80,13 @@ class Encoder {
   }
 
   void encode_row(std::size_t row, std::span<std::byte> out) const {
-    const std::size_t words = cols_ / kPackedCodes * index(format_.bits), bytes = index(type_.block_bytes);
+    const std::size_t words = cols_ / kPackedCodes * as_size(format_.bits),
+                      bytes = as_size(type_.block_bytes);
     std::vector<std::uint8_t> codes(cols_);
     unpack_codes({words_.host_data<std::uint32_t>() + row * words, words}, format_.bits, codes);
     GgufBlock block;
     for (std::size_t i = 0; i < cols_ / kBlock; ++i) {
-      const std::size_t group = row * groups_ + i * kBlock / index(format_.group_size);
+      const std::size_t group = row * groups_ + i * kBlock / as_size(format_.group_size);
       fill_block(group, std::span<const std::uint8_t>(codes).subspan(i * kBlock, kBlock), block);
       pack_gguf_block(type_.type, block, out.subspan(i * bytes, bytes));
     }
@@ -148,11 +149,11 @@ Buffer gguf_bytes(const std::string& name, GgufType type, const Buffer& values) 
 
 Buffer in_gguf_order(const Buffer& bytes, std::int64_t rows, std::int64_t interleaved_heads) {
   if (interleaved_heads == 0) return bytes;
-  const std::size_t row_bytes = bytes.bytes() / index(rows);
+  const std::size_t row_bytes = bytes.bytes() / as_size(rows);
   const Buffer ordered = Device::cpu().alloc_uninitialized(bytes.dtype(), bytes.shape());
   for (std::int64_t row = 0; row < rows; ++row) {
-    const auto to = index(gguf_row(row, rows, interleaved_heads));
-    std::memcpy(ordered.host_bytes() + to * row_bytes, bytes.host_bytes() + index(row) * row_bytes,
+    const auto to = as_size(gguf_row(row, rows, interleaved_heads));
+    std::memcpy(ordered.host_bytes() + to * row_bytes, bytes.host_bytes() + as_size(row) * row_bytes,
                 row_bytes);
   }
   return ordered;
