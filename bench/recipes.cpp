@@ -30,9 +30,9 @@ std::unique_ptr<ModelSource> source_of(const std::string& shape) {
 }
 
 std::vector<Method> methods_of(const Setup& s, const ModelConfig& config, const Device& device) {
-  std::vector<Method> methods = fits(InitialFit::gptq);
-  if (s.recipe == "fast") return methods;
-  const Training t = training_of(s.recipe == "best" ? Effort::best : Effort::good, config, kLength, device);
+  const Effort effort = s.recipe == "fast" ? Effort::fast : s.recipe == "best" ? Effort::best : Effort::good;
+  const Training t = training_of(effort, config, kLength, device);
+  std::vector<Method> methods = fits(InitialFit::gptq, Rounding::gpu, t.learning);
   DwqOptions o;
   o.train.steps = t.steps;
   o.train.batch_size = t.batch_size;
@@ -59,6 +59,7 @@ void run(const Setup& s) {
   std::printf("%s: %s, %d bits, groups of %d, %s teacher\n", device.description().c_str(), s.shape.c_str(),
               s.format.bits, s.format.group_size, s.teacher.c_str());
   CalibrationOptions options{.methods = methods_of(s, config, device)};
+  options.statistics_rows = statistics_rows_of(config, kLength, device);
   options.stream_teacher = s.teacher == "streamed";
   options.evaluation_batch = device == Device::cpu() ? 4 : 16;
   Tape tape(device);

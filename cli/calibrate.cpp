@@ -121,6 +121,7 @@ class CalibrateRun {
     if (chooses_bits()) choose_bits(teacher, display);
     CalibrationOptions options{.methods = o_.methods(), .gate = !o_.reference_compat};
     options.evaluation_batch = o_.dwq.train.batch_size;
+    options.statistics_rows = o_.statistics_rows;
     if (importance_)
       options.on_statistics = [this](const LayerStatistics& layer) { importance_->add(layer); };
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
@@ -189,7 +190,7 @@ class CalibrateRun {
     Imatrix& imatrix = importance_->imatrix;
     imatrix.datasets = {o_.text.describe()};
     imatrix.chunk_size = o_.text.length;
-    imatrix.chunk_count = std::min(std::ssize(data_.train), CalibrationOptions{}.statistics_rows);
+    imatrix.chunk_count = std::min(std::ssize(data_.train), o_.statistics_rows);
     imatrix_file_.write([&](AtomicFile& file) { write_imatrix(file, imatrix); });
   }
 

@@ -183,6 +183,7 @@ void CalibrateOptions::settle(const ModelConfig& config, const Device& device) {
   if (chooses_steps) dwq.train.steps = training.steps;
   if (chooses_steps && chooses_validations) dwq.train.validate_every = training.validate_every;
   measured = sensitivity_of(config, text.positions(), device);
+  statistics_rows = statistics_rows_of(config, text.positions(), device);
 }
 
 SensitivityOptions CalibrateOptions::sensitivity() const {
@@ -202,7 +203,7 @@ MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows) const {
     use.statistics = std::max(use.statistics, m.statistics);
   }
   use.batch_tokens = std::min(dwq.train.batch_size, training_rows) * text.positions();
-  use.statistics_tokens = std::min(CalibrationOptions{}.statistics_rows, training_rows) * text.positions();
+  use.statistics_tokens = std::min(statistics_rows, training_rows) * text.positions();
   const auto report_texts = std::max<std::int64_t>(1, std::ssize(text.report_files));
   use.measured_tokens = (2 * text.validation_rows + report_texts * text.report_rows) * text.positions();
   use.held_tokens =

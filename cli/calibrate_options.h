@@ -19,7 +19,8 @@ struct CalibrateOptions {
   TextOptions text;
   QuantizeOptions quantize;
   DwqOptions dwq;
-  SensitivityOptions measured;  // by the recipe; without fits and batch size
+  SensitivityOptions measured;       // by the recipe; without fits and batch size
+  std::int64_t statistics_rows = 0;  // training rows, at most; as the model allows
   std::string recipe = "good";
   std::string fit = "gptq";
   std::string trained;  // nothing, scales, blocks or codes; empty: as the recipe says

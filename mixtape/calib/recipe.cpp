@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mixtape/calib/block_codes.h"
+#include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/following.h"
 #include "mixtape/calib/gptq.h"
 #include "mixtape/calib/least_squares.h"
@@ -40,10 +41,17 @@ std::vector<Method> fits(InitialFit fit, Rounding rounding, Learning next) {
   return methods;
 }
 
+std::int64_t statistics_rows_of(const ModelConfig& config, std::int64_t length, const Device& device) {
+  const std::int64_t most = CalibrationOptions{}.statistics_rows;
+  if (!device.caps().has_host_memory) return most;
+  const double rows = 1e13 / (2.0 * weights_per_token(config) * static_cast<double>(length));
+  return static_cast<std::int64_t>(std::clamp(rows, 32.0, static_cast<double>(most)));
+}
+
 Training training_of(Effort effort, const ModelConfig& config, std::int64_t length, const Device& device) {
   if (effort == Effort::fast) return {};
   const bool is_cpu = device.caps().has_host_memory;
-  const double operations = is_cpu ? 1e14 : 2e16;
+  const double operations = is_cpu ? 6e13 : 2e16;
   // Small batches where steps are dear; a GPU wants long products.
   const std::int64_t batch = is_cpu ? 4 : 16;
   constexpr std::int64_t kMost = 200;

@@ -40,8 +40,12 @@ struct Training {
   Learning learning = Learning::nothing;
 };
 
+// From how many rows of `length` tokens input statistics are gathered: 128, on a CPU 32 or more where that many would
+// be more than about 1e13 operations (a minute on two cores).
+std::int64_t statistics_rows_of(const ModelConfig& config, std::int64_t length, const Device& device);
+
 // Of `good` and `best` on rows of `length` tokens. A step costs 8 operations for each weight that a token passes, and
-// good spends about 1e14 on a CPU (eight minutes on two cores) and 2e16 on a GPU, in 20 to 200 steps. All codes learn
+// good spends about 6e13 on a CPU (five minutes on two cores) and 2e16 on a GPU, in 20 to 200 steps. All codes learn
 // together in models of up to 250 million weights on a CPU and a billion on a GPU: they take 22 bytes each. In larger
 // ones they learn layer by layer, as many steps in each, which costs as much again.
 Training training_of(Effort effort, const ModelConfig& config, std::int64_t length, const Device& device);

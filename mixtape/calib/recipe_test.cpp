@@ -26,6 +26,7 @@ TEST(Recipe, StepsFollowTheModelsSize) {
   const Device cpu = Device::cpu();
   EXPECT_EQ(training_of(Effort::good, config, 512, cpu).steps, 200);  // a small one: the most
   EXPECT_EQ(training_of(Effort::good, config, 512, cpu).validate_every, 20);
+  EXPECT_EQ(statistics_rows_of(config, 512, cpu), 128);
   EXPECT_EQ(training_of(Effort::best, config, 512, cpu).steps, 800);
   EXPECT_EQ(training_of(Effort::fast, config, 512, cpu).steps, 0);
   config.vocab_size = 134000000 / config.hidden_size;
@@ -33,7 +34,8 @@ TEST(Recipe, StepsFollowTheModelsSize) {
   EXPECT_EQ(good.batch_size, 4);
   EXPECT_EQ(good.learning, Learning::codes);
   EXPECT_EQ(good.validate_every, good.steps / 4);
-  EXPECT_NEAR(static_cast<double>(good.steps), 1e14 / (8 * 134.5e6 * 2048), 1.0);
+  EXPECT_NEAR(static_cast<double>(good.steps), 6e13 / (8 * 134.5e6 * 2048), 1.0);
+  EXPECT_EQ(statistics_rows_of(config, 512, cpu), 72);
   config.vocab_size = 8000000000 / config.hidden_size;
   EXPECT_EQ(training_of(Effort::good, config, 512, cpu).steps, 20);  // a large one: the least
   EXPECT_EQ(training_of(Effort::good, config, 512, cpu).learning, Learning::blocks);
