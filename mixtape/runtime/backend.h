@@ -54,8 +54,9 @@ struct DeviceCaps {
   // Logits are computed in f32 whatever the model's dtype: where bandwidth and matrix units don't gain from
   // 16 bits.
   bool wants_f32_logits = false;
-  // A quantized weight that meets a 16-bit x is rounded to its dtype before they are multiplied.
-  bool rounds_decoded_weights = false;
+  // A quantized weight that meets an x of that dtype is rounded to it before they are multiplied.
+  bool rounds_decoded_bf16 = false;
+  bool rounds_decoded_f16 = false;
   std::int64_t logit_elements = 0;   // of the block of logits that is worked on at once
   std::int64_t most_row_blocks = 0;  // into which an op cuts its rows for sums over them
   std::int64_t least_block_rows = 0;

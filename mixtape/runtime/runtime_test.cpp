@@ -343,8 +343,9 @@ TEST_F(Runtime, AutoWalksTheBackendsAndKeepsEachReason) {
 
 TEST_F(Runtime, DevicesSayInWhatTheyDiffer) {
   const DeviceCaps cpu = device.caps(), sim = Device::open("sim").caps();
-  EXPECT_TRUE(cpu.has_host_memory && cpu.wants_f32_logits && !cpu.rounds_decoded_weights);
-  EXPECT_TRUE(!sim.has_host_memory && !sim.wants_f32_logits && sim.rounds_decoded_weights);
+  EXPECT_TRUE(cpu.has_host_memory && cpu.wants_f32_logits && !cpu.rounds_decoded_f16);
+  EXPECT_TRUE(!sim.has_host_memory && !sim.wants_f32_logits && sim.rounds_decoded_bf16 &&
+              sim.rounds_decoded_f16);
   EXPECT_EQ(cpu.rows_per_block(100), 32);
   EXPECT_EQ(cpu.rows_per_block(64 * 40 + 1), 41);
   EXPECT_EQ(sim.rows_per_block(100), 8);

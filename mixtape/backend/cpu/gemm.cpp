@@ -48,8 +48,9 @@ class OneThread {
   int before_;
 };
 
-// An f32 product as oneDNN sees it.
+// A product as oneDNN sees it: operands of one type, f32 or bf16, sums in f32.
 struct Key {
+  DType operands;
   bool trans_a, trans_b, accumulate;
   std::int64_t m, n, k, lda, ldb, ldc;
   friend bool operator==(const Key&, const Key&) = default;
@@ -80,16 +81,17 @@ class Primitives {
  private:
   static constexpr std::size_t kKept = 48;
 
-  static dnnl::memory::desc matrix(std::int64_t rows, std::int64_t cols, std::int64_t stride,
+  static dnnl::memory::desc matrix(DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t stride,
                                    bool transposed) {
     const dnnl::memory::dims strides =
         transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
-    return {{rows, cols}, dnnl::memory::data_type::f32, strides};
+    const auto type = dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+    return {{rows, cols}, type, strides};
   }
   Primitive make(const Key& key) {
-    const auto a = matrix(key.m, key.k, key.lda, key.trans_a);
-    const auto b = matrix(key.k, key.n, key.ldb, key.trans_b);
-    const auto c = matrix(key.m, key.n, key.ldc, false);
+    const auto a = matrix(key.operands, key.m, key.k, key.lda, key.trans_a);
+    const auto b = matrix(key.operands, key.k, key.n, key.ldb, key.trans_b);
+    const auto c = matrix(DType::f32, key.m, key.n, key.ldc, false);
     dnnl::post_ops post;
     if (key.accumulate) post.append_sum(1.0f);
     dnnl::primitive_attr attributes;
@@ -104,14 +106,14 @@ class Primitives {
   std::list<Primitive> recent_;
 };
 
-// c (+)= a * b, all f32.
-void multiply(Key key, const float* a, const float* b, float* c) {
+// c (+)= a * b.
+void multiply(Key key, const void* a, const void* b, float* c) {
   thread_local Primitives primitives;
   const OneThread guard;
   try {
     Primitive& p = primitives.get(key);
-    p.a.set_data_handle(const_cast<float*>(a));
-    p.b.set_data_handle(const_cast<float*>(b));
+    p.a.set_data_handle(const_cast<void*>(a));
+    p.b.set_data_handle(const_cast<void*>(b));
     p.c.set_data_handle(c);
     p.matmul.execute(primitives.stream(),
                      {{DNNL_ARG_SRC, p.a}, {DNNL_ARG_WEIGHTS, p.b}, {DNNL_ARG_DST, p.c}});
@@ -130,54 +132,56 @@ std::int64_t rounded_rows(std::int64_t size) {
 }
 std::int64_t rounded_depth(std::int64_t size) { return ceil_div(size, 16) * 16; }
 
-// A copy of `rows` x `cols` with zeros around, up to to_rows x to_cols. Rows stay as far apart as they were
+// A copy of `rows` x `cols` elements T with zeros around, up to to_rows x to_cols. Rows stay as far apart as they were
 // where they fit: oneDNN's order of summing may depend on it.
+template <class T>
 struct Padded {
-  Padded(const float* from, std::int64_t old_stride, std::int64_t rows, std::int64_t cols,
+  Padded(const void* from, std::int64_t old_stride, std::int64_t rows, std::int64_t cols,
          std::int64_t to_rows, std::int64_t to_cols, Scratch& scratch)
       : stride(std::max(old_stride, to_cols)),
-        values(scratch.get<float>(static_cast<std::size_t>(to_rows * stride))) {
+        values(scratch.get<T>(static_cast<std::size_t>(to_rows * stride))) {
     for (std::int64_t r = 0; r < to_rows; ++r) {
       const std::int64_t kept = r < rows ? cols : 0;
-      float* row = values + r * stride;
-      std::fill(std::copy_n(from + r * old_stride, kept, row), row + to_cols, 0.0f);
+      T* row = values + r * stride;
+      std::fill(std::copy_n(static_cast<const T*>(from) + r * old_stride, kept, row), row + to_cols, T{});
     }
   }
   std::int64_t stride;
-  float* values;
+  T* values;
 };
 
 // As multiply, with m and k rounded up: oneDNN compiles a primitive for every size and keeps it. The zeros that
 // come in are the last terms of a sum.
-void multiply_rounded(Key key, const float* a, const float* b, float* c) {
+template <class T>
+void multiply_rounded(Key key, const void* a, const void* b, float* c) {
   const std::int64_t m = rounded_rows(key.m), k = rounded_depth(key.k), n = key.n;
   if (m == key.m && k == key.k) return multiply(key, a, b, c);
   thread_local Scratch a_scratch, b_scratch, c_scratch;
-  const Padded wide_a = key.trans_a ? Padded(a, key.lda, key.k, key.m, k, m, a_scratch)
-                                    : Padded(a, key.lda, key.m, key.k, m, k, a_scratch);
-  const Padded wide_c(c, key.ldc, key.accumulate ? key.m : 0, n, m, n, c_scratch);
+  const Padded<T> wide_a = key.trans_a ? Padded<T>(a, key.lda, key.k, key.m, k, m, a_scratch)
+                                       : Padded<T>(a, key.lda, key.m, key.k, m, k, a_scratch);
+  const Padded<float> wide_c(c, key.ldc, key.accumulate ? key.m : 0, n, m, n, c_scratch);
   Key wide = key;
   wide.m = m, wide.k = k, wide.lda = wide_a.stride, wide.ldc = wide_c.stride;
   if (k == key.k) {
     multiply(wide, wide_a.values, b, wide_c.values);
   } else {
-    const Padded wide_b = key.trans_b ? Padded(b, key.ldb, n, key.k, n, k, b_scratch)
-                                      : Padded(b, key.ldb, key.k, n, k, n, b_scratch);
+    const Padded<T> wide_b = key.trans_b ? Padded<T>(b, key.ldb, n, key.k, n, k, b_scratch)
+                                         : Padded<T>(b, key.ldb, key.k, n, k, n, b_scratch);
     wide.ldb = wide_b.stride;
     multiply(wide, wide_a.values, wide_b.values, wide_c.values);
   }
   for (std::int64_t r = 0; r < key.m; ++r) std::copy_n(wide_c.values + r * wide_c.stride, n, c + r * key.ldc);
 }
 
-// An f32 view of an operand's block: the block itself, or a widened copy in `scratch`.
+// An operand's block in type `as`: the block itself, or a widened copy in `scratch`.
 struct Operand {
-  const float* values;
+  const void* values;
   std::int64_t stride;
 };
-Operand operand(DType dtype, const void* base, std::int64_t stride, std::int64_t row, std::int64_t col,
-                std::int64_t rows, std::int64_t cols, Scratch& scratch) {
+Operand operand(DType as, DType dtype, const void* base, std::int64_t stride, std::int64_t row,
+                std::int64_t col, std::int64_t rows, std::int64_t cols, Scratch& scratch) {
   const void* block = element(dtype, base, row * stride + col);
-  if (dtype == DType::f32) return {static_cast<const float*>(block), stride};
+  if (dtype == as) return {block, stride};
   float* copy = scratch.get<float>(static_cast<std::size_t>(rows * cols));
   load_block(dtype, block, stride, rows, cols, copy, cols);
   return {copy, cols};
@@ -192,20 +196,24 @@ void multiply_tile(const Gemm& g, const void* a, const void* b, const Tile& t, f
                    bool accumulate) {
   thread_local Scratch a_scratch, b_scratch;
   if (g.m <= kFewRows && !g.trans_a && g.trans_b) {
-    const Operand rows = operand(g.a, a, g.lda, t.row, 0, t.rows, g.k, a_scratch);
-    dot_block(rows.values, rows.stride, t.rows, g.b, element(g.b, b, t.col * g.ldb), g.ldb, t.cols, g.k, c,
-              ldc, accumulate);
+    const Operand rows = operand(DType::f32, g.a, a, g.lda, t.row, 0, t.rows, g.k, a_scratch);
+    dot_block(static_cast<const float*>(rows.values), rows.stride, t.rows, g.b,
+              element(g.b, b, t.col * g.ldb), g.ldb, t.cols, g.k, c, ldc, accumulate);
     return;
   }
+  const bool is_bf16 = g.a == DType::bf16 && g.b == DType::bf16 && has_fast_bf16();
+  const DType as = is_bf16 ? DType::bf16 : DType::f32;
   const std::int64_t depth = part(g.k, kTileDepth, 16);
   for (std::int64_t k = 0; k < g.k; k += depth) {
     const std::int64_t ks = std::min(depth, g.k - k);
-    const Operand at = g.trans_a ? operand(g.a, a, g.lda, k, t.row, ks, t.rows, a_scratch)
-                                 : operand(g.a, a, g.lda, t.row, k, t.rows, ks, a_scratch);
-    const Operand bt = g.trans_b ? operand(g.b, b, g.ldb, t.col, k, t.cols, ks, b_scratch)
-                                 : operand(g.b, b, g.ldb, k, t.col, ks, t.cols, b_scratch);
-    const Key key{g.trans_a, g.trans_b, accumulate || k > 0, t.rows, t.cols, ks, at.stride, bt.stride, ldc};
-    (g.sizes_vary ? multiply_rounded : multiply)(key, at.values, bt.values, c);
+    const Operand at = g.trans_a ? operand(as, g.a, a, g.lda, k, t.row, ks, t.rows, a_scratch)
+                                 : operand(as, g.a, a, g.lda, t.row, k, t.rows, ks, a_scratch);
+    const Operand bt = g.trans_b ? operand(as, g.b, b, g.ldb, t.col, k, t.cols, ks, b_scratch)
+                                 : operand(as, g.b, b, g.ldb, k, t.col, ks, t.cols, b_scratch);
+    const Key key{as,     g.trans_a, g.trans_b, accumulate || k > 0, t.rows,
+                  t.cols, ks,        at.stride, bt.stride,           ldc};
+    const auto rounded = is_bf16 ? multiply_rounded<std::uint16_t> : multiply_rounded<float>;
+    (g.sizes_vary ? rounded : multiply)(key, at.values, bt.values, c);
   }
 }
 
@@ -242,6 +250,15 @@ struct Grid {
 };
 
 }  // namespace
+
+bool has_fast_bf16() {
+#if defined(__x86_64__)
+  static const bool is_fast = __builtin_cpu_is("amd") != 0 && __builtin_cpu_supports("avx512bf16") != 0;
+  return is_fast;
+#else
+  return false;
+#endif
+}
 
 void gemm_on_this_thread(const Gemm& g, const void* a, const void* b, void* c) {
   const Grid grid(g);

@@ -4,8 +4,9 @@
 // rounded once (accumulate: sum and old value are added in f32 before).
 //
 // oneDNN's own split depends on the number of threads, so it is only ever called on tiles, single-threaded.
-// 16-bit operands are widened to f32 per tile, which is exact: on x86 without tile registers (AMX) the f32
-// units multiply about twice as fast as the bf16 dot-product instruction, and keep subnormals.
+// 16-bit operands are widened to f32 per tile, which is exact. Not so where both are bf16 and the processor's dot
+// product of bf16 is twice as fast as its f32 units (has_fast_bf16): products are exact there too, sums are f32 as
+// everywhere, but subnormals (below 1.2e-38) count as 0.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,10 @@ struct Gemm {
 
 // One product, on the calling thread alone. m, n or k of 0 is fine (k = 0 gives 0).
 void gemm_on_this_thread(const Gemm& gemm, const void* a, const void* b, void* c);
+
+// AMD's with AVX-512, from Zen 4 on: 231 billion operations a second and core against 115 in f32. On Intel's without tile
+// registers the f32 units were the faster ones.
+bool has_fast_bf16();
 
 struct GemmCall {
   Gemm gemm;

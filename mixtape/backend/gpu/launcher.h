@@ -128,7 +128,8 @@ void run(const Call& call);
 // Blocks of logits that keep a card busy; of rows, one for a block of threads: enough of them to fill it.
 inline constexpr DeviceCaps kCaps{.has_host_memory = false,
                                   .wants_f32_logits = false,
-                                  .rounds_decoded_weights = true,
+                                  .rounds_decoded_bf16 = true,
+                                  .rounds_decoded_f16 = true,
                                   .logit_elements = std::int64_t{160} << 20,
                                   .most_row_blocks = 512,
                                   .least_block_rows = 8};

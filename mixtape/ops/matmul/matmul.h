@@ -3,7 +3,8 @@
 // Shapes: A [.., m,k], B [.., k,n] with equal leading dimensions: y [.., m,n]. Or a not transposed, of any
 //   rank from 2 up, and b of rank 2: the leading dimensions of a are folded into m, and those of dB summed
 //   over. a and b f32, bf16 or f16, the same; y of that dtype or f32; da as a, db as b.
-// Products and sums in f32, outputs rounded once.
+// Products and sums in f32, outputs rounded once. On CPUs that multiply bf16 faster (backend/cpu/gemm.h) its
+//   subnormals count as 0.
 // Saved for backward: a, b.
 // Deterministic: same bits for any thread count.
 // Accuracy: 1 unit + (length of the sum) * 2^-24 * (sum of the magnitudes of the products).

@@ -23,7 +23,10 @@ std::vector<HostTensor> inputs_of(const QuantizedMatmulCase& c) {
 }
 
 double weight_rounding(const Device& device, const QuantizedMatmulCase& c) {
-  return device.caps().rounds_decoded_weights && c.x != DType::f32 ? epsilon(c.x) / 2 : 0.0;
+  const DeviceCaps caps = device.caps();
+  const bool rounds =
+      (c.x == DType::bf16 && caps.rounds_decoded_bf16) || (c.x == DType::f16 && caps.rounds_decoded_f16);
+  return rounds ? epsilon(c.x) / 2 : 0.0;
 }
 
 namespace {

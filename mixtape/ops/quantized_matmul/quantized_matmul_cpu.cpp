@@ -12,7 +12,7 @@
 namespace mixtape {
 namespace {
 
-// Elements of the weight that are decoded at a time: 16 MB of f32.
+// Elements of the weight that are decoded at a time: 16 MB of f32, 8 of bf16.
 constexpr std::int64_t kDecoded = std::int64_t{1} << 22;
 // Rows of the weight whose gradient one thread makes at a time.
 constexpr std::int64_t kGradientRows = 96;
@@ -68,7 +68,8 @@ std::vector<std::vector<Piece>> runs(const Product& product) {
 }
 
 // Decodes a run of pieces of the weight in buffers 1 to 3.
-void decode(const Product& product, const std::vector<Piece>& run, float* decoded) {
+template <class T>
+void decode(const Product& product, const std::vector<Piece>& run, T* decoded) {
   const HostCall& call = product.call;
   const cpu::QuantizedRows w({call.reads[1], call.reads[2], call.reads[3], product.p.format});
   const std::int64_t k = product.p.k;
@@ -89,13 +90,13 @@ void decode(const Product& product, const std::vector<Piece>& run, float* decode
   });
 }
 
-// Decodes run after run and computes the products that make(piece, decoded rows) describes.
-template <class Make>
+// Decodes run after run to T and computes the products that make(piece, decoded rows) describes.
+template <class T, class Make>
 void for_each_run(const Product& product, Make&& make) {
   thread_local cpu::Scratch scratch;
   for (const std::vector<Piece>& run : runs(product)) {
     const Piece& last = run.back();
-    float* decoded = scratch.get<float>(static_cast<std::size_t>(last.at + last.rows * product.p.k));
+    T* decoded = scratch.get<T>(static_cast<std::size_t>(last.at + last.rows * product.p.k));
     decode(product, run, decoded);
     std::vector<cpu::GemmCall> products;
     for (const Piece& piece : run) products.push_back(make(piece, decoded + piece.at));
@@ -103,13 +104,18 @@ void for_each_run(const Product& product, Make&& make) {
   }
 }
 
-void forward(const HostCall& call) {
-  const Product product(call);
+// Where bf16 products are fast the weight meets a bf16 x in its type.
+bool decodes_to_bf16(const HostCall& call) {
+  return call.reads[0].dtype() == DType::bf16 && cpu::has_fast_bf16();
+}
+
+template <class T>
+void forward_as(const HostCall& call, const Product& product) {
   const QuantizedMatmulParams& p = product.p;
-  if (product.is_bad()) return zero_outputs(call, 0);
   const DType y_dtype = call.writes[0].dtype();
-  for_each_run(product, [&](const Piece& piece, const float* w) {
+  for_each_run<T>(product, [&](const Piece& piece, const T* w) {
     const cpu::Gemm g{.a = call.reads[0].dtype(),
+                      .b = dtype_of<T>(),
                       .c = y_dtype,
                       .trans_b = true,
                       .m = product.rows(piece.expert),
@@ -125,18 +131,24 @@ void forward(const HostCall& call) {
   });
 }
 
-// dx of one expert adds up over the pieces of its matrix. Where there are several, 16-bit sums wait in f32.
-void backward_x(const HostCall& call) {
+void forward(const HostCall& call) {
   const Product product(call);
+  if (product.is_bad()) return zero_outputs(call, 0);
+  (decodes_to_bf16(call) ? forward_as<bf16> : forward_as<float>)(call, product);
+}
+
+// dx of one expert adds up over the pieces of its matrix. Where there are several, 16-bit sums wait in f32.
+template <class T>
+void backward_x_as(const HostCall& call, const Product& product) {
   const QuantizedMatmulParams& p = product.p;
-  if (product.is_bad()) return zero_outputs(call, p.accumulate);
   const DType dtype = call.writes[0].dtype();
   const bool in_scratch = dtype != DType::f32 && p.n > product.block_rows();
   thread_local cpu::Scratch scratch;
   void* sums = in_scratch ? scratch.get<float>(static_cast<std::size_t>(p.rows * p.k)) : call.write<void>(0);
   const DType sums_dtype = in_scratch ? DType::f32 : dtype;
-  for_each_run(product, [&](const Piece& piece, const float* w) {
+  for_each_run<T>(product, [&](const Piece& piece, const T* w) {
     const cpu::Gemm g{.a = call.reads[0].dtype(),
+                      .b = dtype_of<T>(),
                       .c = sums_dtype,
                       .m = product.rows(piece.expert),
                       .n = p.k,
@@ -157,17 +169,28 @@ void backward_x(const HostCall& call) {
   });
 }
 
-// x in f32: every block of rows of dw multiplies by all of it.
-const float* widened(const HostCall& call, std::size_t i, std::int64_t rows, std::int64_t cols) {
-  if (call.reads[i].dtype() == DType::f32) return call.read<float>(i);
+void backward_x(const HostCall& call) {
+  const Product product(call);
+  if (product.is_bad()) return zero_outputs(call, product.p.accumulate);
+  (decodes_to_bf16(call) ? backward_x_as<bf16> : backward_x_as<float>)(call, product);
+}
+
+// x as it is multiplied: every block of rows of dw multiplies by all of it.
+struct Widened {
+  DType dtype;
+  const void* values;
+};
+
+Widened widened(const HostCall& call, std::size_t i, std::int64_t rows, std::int64_t cols) {
+  const DType found = call.reads[i].dtype();
+  if (found == DType::f32 || decodes_to_bf16(call)) return {found, call.read<void>(i)};
   thread_local cpu::Scratch scratch;
   float* copy = scratch.get<float>(static_cast<std::size_t>(rows * cols));
   cpu::parallel_for(rows, cpu::row_grain(cols), [&](std::int64_t begin, std::int64_t end) {
-    const DType dtype = call.reads[i].dtype();
-    cpu::load_block(dtype, cpu::element(dtype, call.read<std::byte>(i), begin * cols), cols, end - begin,
+    cpu::load_block(found, cpu::element(found, call.read<std::byte>(i), begin * cols), cols, end - begin,
                     cols, copy + begin * cols, cols);
   });
-  return copy;
+  return {DType::f32, copy};
 }
 
 void backward_scales(const HostCall& call) {
@@ -176,7 +199,7 @@ void backward_scales(const HostCall& call) {
   const cpu::ScaleGradients out = cpu::scale_gradients(call, p.out);
   if (product.is_bad()) return zero_outputs(call, out.dscales ? p.out.accumulate : p.out.accumulate >> 1);
   const cpu::QuantizedRows w({call.reads[2], {}, {}, p.format});
-  const float* x = widened(call, 1, p.rows, p.k);
+  const Widened x = widened(call, 1, p.rows, p.k);
   // An even number of blocks per matrix, so that two threads share one evenly.
   const std::int64_t pairs = (p.n + 2 * kGradientRows - 1) / (2 * kGradientRows);
   const std::int64_t rows = (p.n + 2 * pairs - 1) / (2 * pairs);
@@ -190,6 +213,7 @@ void backward_scales(const HostCall& call) {
                                            count = std::min(rows, p.n - n), t = product.first(e);
                         float* dw = scratch.get<float>(static_cast<std::size_t>(count * p.k));
                         const cpu::Gemm g{.a = call.reads[0].dtype(),
+                                          .b = x.dtype,
                                           .trans_a = true,
                                           .m = count,
                                           .n = p.k,
@@ -198,7 +222,8 @@ void backward_scales(const HostCall& call) {
                                           .ldb = p.k,
                                           .ldc = p.k,
                                           .sizes_vary = p.has_offsets != 0};
-                        cpu::gemm_on_this_thread(g, product.read_at(0, t * p.n + n), x + t * p.k, dw);
+                        cpu::gemm_on_this_thread(g, product.read_at(0, t * p.n + n),
+                                                 cpu::element(x.dtype, x.values, t * p.k), dw);
                         cpu::reduce_rows(w, e * p.n + n, e * p.n + n + count, dw, out);
                       }
                     });
