@@ -63,6 +63,7 @@
 #include "mixtape/ops/embedding/embedding.h"
 #include "mixtape/ops/fit_affine/fit_affine.h"
 #include "mixtape/ops/fit_blocks/fit_blocks.h"
+#include "mixtape/ops/gated_delta_rule/gated_delta_rule.h"
 #include "mixtape/ops/gated_rms_norm/gated_rms_norm.h"
 #include "mixtape/ops/gptq/gptq.h"
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"

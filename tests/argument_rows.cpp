@@ -203,6 +203,17 @@ std::vector<ArgumentRow> rows_of_calls() {
        "dbias*? f32 C; dhistory*? f32 B,3,C",
        CALL(causal_conv1d_backward(e, b[0], b[1], b[2], b[3], ConvActivation::silu, b[4], {b[5], kNo},
                                    {b[6], kNo}, {b[7], kNo}, {b[8], kNo}))},
+      {"gated_delta_rule_forward",
+       "q f32 B,3,2,D; k f32 B,3,2,D; v f32 B,3,E,C; g f32 B,3,E; beta f32 B,3,E; initial? f32 B,E,C,D; "
+       "y* f32 B,3,E,C; final_state* f32 B,E,C,D; states*? f32 B,E,1,C,D",
+       CALL(gated_delta_rule_forward(e, {b[0], b[1], b[2], b[3], b[4], b[5]}, b[6], b[7], b[8]))},
+      {"gated_delta_rule_backward",
+       "q f32 B,3,2,D; k f32 B,3,2,D; v f32 B,3,E,C; g f32 B,3,E; beta f32 B,3,E; initial f32 B,E,C,D; "
+       "states f32 B,E,1,C,D; dy f32 B,3,E,C; dfinal? f32 B,E,C,D; dq*? f32 B,3,2,D; dk*? f32 B,3,2,D; "
+       "dv*? f32 B,3,E,C; dg*? f32 B,3,E; dbeta*? f32 B,3,E; dinitial*? f32 B,E,C,D",
+       CALL(gated_delta_rule_backward(
+           e, {b[0], b[1], b[2], b[3], b[4], b[5]}, b[6], b[7], b[8],
+           {{b[9], kNo}, {b[10], kNo}, {b[11], kNo}, {b[12], kNo}, {b[13], kNo}, {b[14], kNo}}))},
       {"l2_norm_forward", "x f32 T,C; y* f32 T,C; q* f32 T",
        CALL(l2_norm_forward(e, b[0], 1e-6f, b[1], b[2])), "y=x"},
       {"l2_norm_backward", "x f32 T,C; q f32 T; dy f32 T,C; dx* f32 T,C",
@@ -299,6 +310,9 @@ std::vector<ArgumentRow> rows_of_makers() {
       {"gated_rms_norm", "x f32 T,C; z f32 T,C; w f32 C", TAPE(gated_rms_norm(v[0], v[1], v[2], 1e-6f))},
       {"causal_conv1d", "x f32 B,S,C; w f32 C,4; bias? f32 C; history? f32 B,3,C",
        TAPE(causal_conv1d(v[0], v[1], v[2], v[3], ConvActivation::silu))},
+      {"gated_delta_rule",
+       "q f32 B,3,2,D; k f32 B,3,2,D; v f32 B,3,E,C; g f32 B,3,E; beta f32 B,3,E; initial? f32 B,E,C,D",
+       TAPE(gated_delta_rule(v[0], v[1], v[2], v[3], v[4], v[5], 1.0f))},
       {"layer_norm", "x f32 T,C; w f32 C; b f32 C", TAPE(layer_norm(v[0], v[1], v[2]))},
       {"l2_norm", "x f32 T,C", TAPE(l2_norm(v[0], 1e-6f))},
       {"rope", "x f32 B,S,E,D; positions u32 B,S; inv_freq f32 8", TAPE(rope(v[0], b[1], b[2]))},

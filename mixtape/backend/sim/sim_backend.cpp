@@ -107,8 +107,9 @@ class SimQueue final : public gpu::Queue {
   void launch(const gpu::Launch& launch) override {
     gpu::trace_launch(launch);
     static constexpr std::array kNames = {
-        "argument 0", "argument 1", "argument 2", "argument 3",  "argument 4",  "argument 5",  "argument 6",
-        "argument 7", "argument 8", "argument 9", "argument 10", "argument 11", "argument 12", "argument 13"};
+        "argument 0",  "argument 1",  "argument 2",  "argument 3",  "argument 4",  "argument 5",
+        "argument 6",  "argument 7",  "argument 8",  "argument 9",  "argument 10", "argument 11",
+        "argument 12", "argument 13", "argument 14", "argument 15", "argument 16"};
     std::vector<View> views;
     for (const gpu::Argument& a : launch.arguments) {
       const auto begin = static_cast<std::int64_t>(a.offset);
