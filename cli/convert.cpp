@@ -1,83 +1,141 @@
-// mixtape convert: a model as one GGUF file, its codes as they are.
+// mixtape convert: a model in another kind of files, its codes and blocks as they are.
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/model_path.h"
 #include "cli/outputs.h"
 #include "cli/quantize_options.h"
-#include "cli/terminal.h"
 #include "cli/training_hooks.h"
-#include "mixtape/io/gguf.h"
+#include "mixtape/core/error.h"
+#include "mixtape/io/gguf_model.h"
+#include "mixtape/quant/affine_of_blocks.h"
 #include "mixtape/quant/tensor_providers.h"
 
 namespace mixtape::cli {
 namespace {
 
 struct ConvertCommand {
-  std::string model, out;
+  std::string model, out, format;
   std::string floats = "auto";
+  bool dequantize = false;
+
+  bool is_gguf() const { return is_gguf_output(format, out); }
 };
 
-DType float_dtype(const ConvertCommand& o, const ModelSource& source) {
-  return o.floats == "f32"    ? DType::f32
-         : o.floats == "f16"  ? DType::f16
-         : o.floats == "bf16" ? DType::bf16
-                              : model_dtype(source);
+std::optional<DType> stated_dtype(const std::string& floats) {
+  if (floats == "f32") return DType::f32;
+  if (floats == "f16") return DType::f16;
+  if (floats == "bf16") return DType::bf16;
+  return std::nullopt;
 }
 
-// Blocks of a GGUF file don't stay as they are, as codes of a directory do.
-void tell_decoded(const std::filesystem::path& path, DType floats) {
-  if (!std::filesystem::is_regular_file(path)) return;
-  const GgufFile file(path);
-  const auto blocks = std::count_if(file.tensors().begin(), file.tensors().end(), [](const GgufTensor& t) {
-    return gguf_type_info(t.type).block_elements > 1;
+bool has_blocks(const QuantizationPlan& plan) {
+  return std::any_of(plan.modules.begin(), plan.modules.end(),
+                     [](const PlannedModule& m) { return m.stored && m.stored->is_blocks(); });
+}
+
+// A line for each format.
+void print_formats(const QuantizationPlan& plan, DType floats) {
+  std::map<std::string, int> count;
+  for (const PlannedModule& m : plan.modules) {
+    if (m.stored) ++count[m.stored->name()];
+  }
+  for (const auto& [format, modules] : count) fmt::print("codes        {}: {} modules\n", format, modules);
+  fmt::print("floats       {}\n", str(floats));
+}
+
+// One line for all modules that the directory can't hold, and what to do.
+void refuse_inexact(const QuantizationPlan& plan, DType floats) {
+  const PlannedModule* first = nullptr;
+  int others = 0;
+  for (const PlannedModule& m : plan.modules) {
+    if (!m.stored || affine_obstacle(*m.stored, floats).empty()) continue;
+    first == nullptr ? void(first = &m) : void(++others);
+  }
+  if (first == nullptr) return;
+  const std::string obstacle = affine_obstacle(*first->stored, floats);
+  const bool helps = affine_obstacle(*first->stored, DType::f32).empty();
+  fail(ErrorCode::not_supported, first->path, others > 0 ? str(" and ", others, " more") : "",
+       others > 0 ? " are not held by an MLX directory as they are: "
+                  : " is not held by an MLX directory as it is: ",
+       first->stored->name(), ": ", obstacle, "; ", helps ? "--floats f32 holds them, " : "",
+       "--dequantize writes floats, mixtape quantize rounds anew");
+}
+
+void write_directory(const ConvertCommand& o, ModelOutput& output, const ModelSource& source,
+                     QuantizationPlan plan, const TensorProvider& tensors) {
+  const std::optional<DType> stated = stated_dtype(o.floats);
+  const DType floats = stated ? *stated : has_blocks(plan) ? exact_dtype(source, plan) : model_dtype(source);
+  refuse_inexact(plan, floats);
+  plan = affine_plan(std::move(plan), floats);
+  print_formats(plan, floats);
+  output.require_space(static_cast<std::uint64_t>(storage_size(source, plan, floats).bytes));
+  StageDisplay display;
+  output.write([&](AtomicDirectory& directory) {
+    write_quantized_model(directory, source, plan, tensors, floats, display.hooks());
+    display.close();
   });
-  if (blocks > 0)
-    warn(fmt::format("{} tensors of {} are blocks, and are written as {}", blocks, path.string(),
-                     str(floats)));
 }
 
-void run_convert(const ConvertCommand& o) {
-  ModelOutput output(o.out, o.model, true);
-  const auto path = find_model(o.model);
-  const auto source = open_model(path);
-  const QuantizationPlan plan = plan_of_stored(*source);
-  const GgufPlan gguf = plan_gguf(*source, plan, float_dtype(o, *source));
-  for (const std::string& name : plan.left_out)
-    fmt::print("left out     {} (the model has no such tensor)\n", name);
+void write_file(const ConvertCommand& o, ModelOutput& output, const ModelSource& source,
+                const QuantizationPlan& plan, const TensorProvider& tensors) {
+  std::optional<DType> floats = stated_dtype(o.floats);
+  if (!floats && (o.dequantize || gguf_file_of(source) == nullptr)) floats = model_dtype(source);
+  GgufPlan gguf = plan_gguf(source, plan, floats);
+  if (!o.dequantize) carry_tensors(source, gguf);
   print_types(plan, gguf);
-  tell_decoded(path, float_dtype(o, *source));
   output.require_space(gguf.layout().file_bytes());
   StageDisplay display;
   GgufLoss loss;
   output.write_gguf([&](AtomicFile& file) {
-    loss = write_gguf_model(file, *source, gguf, stored_tensors(*source), display.hooks());
+    loss = write_gguf_model(file, source, gguf, tensors, display.hooks());
     display.close();
   });
   print_loss(loss);
 }
 
+void run_convert(const ConvertCommand& o) {
+  ModelOutput output(o.out, o.model, o.is_gguf());
+  const auto source = open_model(find_model(o.model));
+  const QuantizationPlan plan = o.dequantize ? plan_of_decoded(*source) : plan_of_stored(*source);
+  for (const std::string& name : plan.left_out)
+    fmt::print("left out     {} (the model has no such tensor)\n", name);
+  const TensorProvider tensors = o.dequantize ? decoded_tensors(*source) : stored_tensors(*source);
+  if (o.is_gguf()) return write_file(o, output, *source, plan, tensors);
+  write_directory(o, output, *source, plan, tensors);
+}
+
 }  // namespace
 
 void add_convert(CLI::App& app, int&) {
-  CLI::App* command = app.add_subcommand("convert", "Writes a model as a GGUF file, for llama.cpp.");
+  CLI::App* command =
+      app.add_subcommand("convert", "Writes a model as a GGUF file or an MLX directory, codes as they are.");
   auto o = std::make_shared<ConvertCommand>();
   OptionGroup group(*command, "Model");
   group
       .path("-m,--model,model", o->model, "MODEL",
             "Hugging Face or MLX directory, GGUF file, or owner/name in the Hugging Face cache")
       ->required();
-  group.path("-o,--out", o->out, "FILE", "GGUF file to write; it must not exist")->required();
-  group.choice("--floats", o->floats, {"auto", "f32", "f16", "bf16"},
-               "Type of matrices that are not quantized; auto: as the model");
+  group.path("-o,--out", o->out, "DIR", "Directory or GGUF file to write; it must not exist")->required();
+  group.choice("--format", o->format, {"mlx", "gguf"},
+               "mlx: a directory; gguf: a file for llama.cpp; if not given, by whether --out ends in .gguf");
+  group.choice(
+      "--floats", o->floats, {"auto", "f32", "f16", "bf16"},
+      "Type of what is not quantized, in a directory of scales too; auto: as the model, and whatever holds "
+      "a GGUF file's blocks exactly");
+  group.flag("--dequantize", o->dequantize, "Write floats for codes and blocks");
   command->footer(
       "Examples:\n"
       "  mixtape convert -m Qwen3-0.6B-4bit -o Qwen3-0.6B-4bit.gguf\n"
-      "  mixtape convert -m Qwen3-0.6B -o Qwen3-0.6B-F16.gguf --floats f16");
+      "  mixtape convert -m Qwen3-0.6B -o Qwen3-0.6B-F16.gguf --floats f16\n"
+      "  mixtape convert -m Qwen3-0.6B-Q4_1.gguf -o Qwen3-0.6B-MLX\n"
+      "  mixtape convert -m Qwen3-0.6B-Q4_K_M.gguf -o Qwen3-0.6B-F32.gguf --dequantize");
   command->callback([o] { run_convert(*o); });
 }
 

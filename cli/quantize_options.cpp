@@ -55,7 +55,7 @@ void QuantizeOptions::add(CLI::App& command) {
       ->excludes(command.get_option("--type"));
 }
 
-bool QuantizeOptions::is_gguf() const {
+bool is_gguf_output(const std::string& format, const std::string& out) {
   if (!format.empty()) return format == "gguf";
   std::string end = std::filesystem::path(out).extension().string();
   std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });

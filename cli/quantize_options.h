@@ -15,6 +15,9 @@
 
 namespace mixtape::cli {
 
+// Whether a model goes into a GGUF file: by --format, mlx or gguf; if that is empty by the name's end, in any case.
+bool is_gguf_output(const std::string& format, const std::string& out);
+
 struct QuantizeOptions {
   int bits = 4;
   int group_size = 64;
@@ -47,8 +50,7 @@ struct QuantizeOptions {
   ReportFile place_for_plan(const std::vector<std::string>& inputs) const {
     return ReportFile(saved_plan, inputs, out, "--save-plan");
   }
-  // By --format, or the end of the name in any case.
-  bool is_gguf() const;
+  bool is_gguf() const { return is_gguf_output(format, out); }
   ModelOutput place(const ModelOptions& model) const { return ModelOutput(out, model.path, is_gguf()); }
   Rounding rounding() const { return mode == "cpu" ? Rounding::cpu : Rounding::gpu; }
 };

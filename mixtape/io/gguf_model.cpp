@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "mixtape/core/error.h"
-#include "mixtape/io/gguf.h"
 #include "mixtape/io/gguf_config.h"
 #include "mixtape/io/gguf_tokenizer.h"
 #include "mixtape/io/tensor_list.h"
@@ -81,6 +80,7 @@ class GgufModel final : public ModelSource {
     }
   }
 
+  const GgufFile& file() const { return file_; }
   std::string where() const override { return file_.where(); }
   const nlohmann::json& config_json() const override { return config_; }
 
@@ -162,6 +162,11 @@ std::int64_t gguf_row(std::int64_t row, std::int64_t rows, std::int64_t interlea
   if (interleaved_heads == 0) return row;
   const std::int64_t head_dim = rows / interleaved_heads, in_head = row % head_dim;
   return row - in_head + in_head % (head_dim / 2) * 2 + in_head / (head_dim / 2);
+}
+
+const GgufFile* gguf_file_of(const ModelSource& source) {
+  const auto* model = dynamic_cast<const GgufModel*>(&source);
+  return model == nullptr ? nullptr : &model->file();
 }
 
 std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "mixtape/io/gguf.h"
 #include "mixtape/io/model_source.h"
 
 namespace mixtape {
@@ -12,6 +13,9 @@ namespace mixtape {
 // other. Weights are decoded when loaded; q and k of llama are put back into Hugging Face's row order. Throws
 // as GgufFile and gguf_config_json do; tokenizer_json throws for a tokenizer that it can't express.
 std::unique_ptr<ModelSource> open_gguf_model(const std::filesystem::path& path);
+
+// The file behind a model that open_gguf_model opened, null behind any other.
+const GgufFile* gguf_file_of(const ModelSource& source);
 
 // The file's row for row `row` of Hugging Face's, of a matrix of `rows`: per head, the file has pairs (i, half i) next
 // to each other, Hugging Face the first halves before the second. 0 heads: the same row.

@@ -7,6 +7,7 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/gguf_config_writer.h"
+#include "mixtape/io/gguf_model.h"
 #include "mixtape/io/gguf_tokenizer_writer.h"
 #include "mixtape/quant/block_bytes.h"
 #include "mixtape/quant/tensor_providers.h"
@@ -20,18 +21,24 @@ GgufType value_type(DType dtype) {
   return dtype == DType::f16 ? GgufType::f16 : dtype == DType::bf16 ? GgufType::bf16 : GgufType::f32;
 }
 
-GgufType type_of(const ModelTensor& tensor, const PlannedModule* module, DType dtype) {
-  if (module && module->stored) return gguf_type_of(*module->stored);
-  const bool is_small = tensor.kind == TensorKind::vector || tensor.kind == TensorKind::router;
-  return is_small ? GgufType::f32 : value_type(dtype);
+const std::string& source_name(const ModelTensor& tensor, const PlannedModule* module) {
+  return module ? module->source : tensor.name;
 }
 
-std::vector<GgufPlannedTensor> tensors_of(const ModelConfig& config, const QuantizationPlan& plan,
-                                          DType dtype) {
+GgufType type_of(const ModelSource& source, const ModelTensor& tensor, const PlannedModule* module,
+                 std::optional<DType> floats) {
+  if (module && module->stored) return gguf_type_of(*module->stored);
+  const bool is_small = tensor.kind == TensorKind::vector || tensor.kind == TensorKind::router;
+  if (is_small) return GgufType::f32;
+  return value_type(floats ? *floats : source.stored_dtype(source_name(tensor, module)));
+}
+
+std::vector<GgufPlannedTensor> tensors_of(const ModelSource& source, const ModelConfig& config,
+                                          const QuantizationPlan& plan, std::optional<DType> floats) {
   std::vector<GgufPlannedTensor> tensors;
   for (const ModelTensor& t : tensor_list(config)) {
     const PlannedModule* module = t.name.ends_with(".weight") ? plan.find(module_path(t.name)) : nullptr;
-    tensors.push_back({t, module, type_of(t, module, dtype)});
+    tensors.push_back({t, module, type_of(source, t, module, floats)});
   }
   return tensors;
 }
@@ -47,6 +54,12 @@ std::uint32_t file_type(GgufType type) {
   return found.empty() ? 0 : found[found.size() > 1 ? 1 : 0];  // 0: F32
 }
 
+// The tensor of the source's GGUF file that has the planned one's name, type and shape; null if there is none.
+const GgufTensor* find_same(const GgufFile* file, const GgufPlannedTensor& t) {
+  const GgufTensor* found = file == nullptr ? nullptr : file->find_tensor(t.tensor.gguf_name);
+  return found != nullptr && found->type == t.type && found->shape == t.tensor.shape ? found : nullptr;
+}
+
 // By weights.
 GgufType most_common_type(const std::vector<GgufPlannedTensor>& tensors) {
   std::map<GgufType, std::int64_t> weights;
@@ -58,6 +71,16 @@ GgufType most_common_type(const std::vector<GgufPlannedTensor>& tensors) {
       ->first;
 }
 
+// A file of the types of the source's is called as that one.
+std::uint32_t file_type(const ModelSource& source, const GgufPlan& plan) {
+  const GgufFile* file = gguf_file_of(source);
+  const bool same = std::all_of(plan.tensors.begin(), plan.tensors.end(),
+                                [&](const GgufPlannedTensor& t) { return find_same(file, t) != nullptr; });
+  const char* key = "general.file_type";
+  return same && file->has(key) ? static_cast<std::uint32_t>(file->integer(key))
+                                : file_type(most_common_type(plan.tensors));
+}
+
 // The last part of the path, without ".gguf".
 std::string model_name(const ModelSource& source) {
   const std::filesystem::path path = std::filesystem::path(source.where()).lexically_normal();
@@ -67,7 +90,7 @@ std::string model_name(const ModelSource& source) {
 
 Buffer dense_tensor(const ModelSource& source, const GgufPlannedTensor& t, const TensorProvider& tensors) {
   if (tensors.dense) return tensors.dense(t.tensor.name);
-  const std::string& from = t.module ? t.module->source : t.tensor.name;
+  const std::string& from = source_name(t.tensor, t.module);
   return source.load(from, source.stored_dtype(from), Device::cpu());
 }
 
@@ -97,21 +120,28 @@ std::map<GgufType, std::int64_t> GgufPlan::types() const {
   return count;
 }
 
-GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, DType dtype, const GgufMix* mix) {
+GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, std::optional<DType> floats,
+                   const GgufMix* mix) {
   nlohmann::json json = source.config_json();
   if (plan.unties_embeddings) json["tie_word_embeddings"] = false;
   const std::string where = source.where();
   const ModelConfig config = ModelConfig::parse(json, where);
   GgufPlan gguf;
   add_gguf_config(json, where, gguf.metadata);
-  gguf.tensors = tensors_of(config, plan, dtype);
+  gguf.tensors = tensors_of(source, config, plan, floats);
   gguf.rope_divisors = gguf_rope_divisors(config);
   gguf.metadata.add("general.type", "model");
   gguf.metadata.add("general.name", model_name(source));
-  gguf.metadata.add("general.file_type", mix ? mix->file_type : file_type(most_common_type(gguf.tensors)));
+  gguf.metadata.add("general.file_type", mix ? mix->file_type : file_type(source, gguf));
   gguf.metadata.add("general.quantization_version", std::uint32_t{2});
   add_gguf_tokenizer(source.tokenizer_json(), source.tokenizer_config_json(), config, where, gguf.metadata);
   return gguf;
+}
+
+void carry_tensors(const ModelSource& source, GgufPlan& plan) {
+  for (GgufPlannedTensor& t : plan.tensors) {
+    if (const GgufTensor* found = find_same(gguf_file_of(source), t)) t.carried = found->bytes;
+  }
 }
 
 GgufLoss write_gguf_model(AtomicFile& file, const ModelSource& source, const GgufPlan& plan,
@@ -125,10 +155,11 @@ GgufLoss write_gguf_model(AtomicFile& file, const ModelSource& source, const Ggu
     hooks.report({.stage = "writing", .done = i, .total = total, .unit = "tensors"});
     hooks.throw_if_stopped("writing");
     const GgufPlannedTensor& t = plan.tensors[static_cast<std::size_t>(i)];
-    const Buffer bytes = bytes_of(source, t, tensors, loss);
+    const Buffer computed = t.carried.empty() ? bytes_of(source, t, tensors, loss) : Buffer();
     if (writing.valid()) writing.get();
-    writing = std::async(std::launch::async, [&writer, &t, bytes] {
-      writer.write(t.tensor.gguf_name, {bytes.host_bytes(), bytes.bytes()});
+    writing = std::async(std::launch::async, [&writer, &t, computed] {
+      writer.write(t.tensor.gguf_name,
+                   computed ? std::span(computed.host_bytes(), computed.bytes()) : t.carried);
     });
   }
   if (writing.valid()) writing.get();

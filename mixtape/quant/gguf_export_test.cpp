@@ -98,6 +98,14 @@ TEST(GgufEncode, EightBitsAreExactWhereTheirBiasIsTheMiddle) {
   }
 }
 
+std::map<std::string, std::vector<std::byte>> bytes_by_name(const fs::path& path) {
+  const GgufFile file(path);
+  std::map<std::string, std::vector<std::byte>> found;
+  for (const GgufTensor& t : file.tensors())
+    found[str(t.name, " ", t.type, t.shape)].assign(t.bytes.begin(), t.bytes.end());
+  return found;
+}
+
 class GgufExport : public ::testing::Test {
  protected:
   fs::path written(const ModelSource& source, const QuantizationPlan& plan, const TensorProvider& tensors,
@@ -144,6 +152,75 @@ TEST_F(GgufExport, FileTypesAreLlamaCpps) {
   EXPECT_EQ(number({.params = {5, 32}}, nullptr), 9);
   const GgufMix& large = gguf_mix("q3_k_l");
   EXPECT_EQ(number(mix_options(large, source->config(), false), &large), 13);
+}
+
+// Blocks, floats and the file's type are what they were, carried as bytes or taken apart and put together again.
+TEST_F(GgufExport, AFileOfBlocksKeepsItsBytes) {
+  const std::pair<const char*, BlockType> cases[] = {{kStories, BlockType::q4_0},
+                                                     {kStories, BlockType::q5_1},
+                                                     {kMoe, BlockType::q5_0},
+                                                     {kMoe, BlockType::q8_0}};
+  for (const auto& [model, type] : cases) {
+    const auto source = open_model(model);
+    const QuantizationPlan plan =
+        plan_quantization(*source, {.params = type, .rules = {ModuleRule::parse("*.v_proj=float", "")}});
+    const fs::path first = directory_ / "first.gguf";
+    fs::rename(written(*source, plan, rounded_tensors(*source, Rounding::gpu, DType::f16, Device::cpu()),
+                       DType::f16),
+               first);
+    const auto file = open_gguf_model(first);
+    const QuantizationPlan stored = plan_of_stored(*file);
+    EXPECT_EQ(stored.find("model.layers.1.self_attn.k_proj")->stored, StoredAs(type));
+    for (const bool carries : {true, false}) {
+      const fs::path again = directory_ / "again.gguf";
+      AtomicFile output(again);
+      GgufPlan gguf = plan_gguf(*file, stored, std::nullopt);
+      if (carries) carry_tensors(*file, gguf);
+      write_gguf_model(output, *file, gguf, stored_tensors(*file));
+      EXPECT_EQ(bytes_by_name(again), bytes_by_name(first)) << block_format(type).name;
+      EXPECT_EQ(GgufFile(again).integer("general.file_type"), GgufFile(first).integer("general.file_type"));
+      fs::remove(again);
+    }
+  }
+}
+
+// Small mixes are not called after the largest of their base.
+TEST_F(GgufExport, AFileOfTheSameTypesKeepsItsName) {
+  const auto source = open_model(kStories);
+  const GgufMix& mix = gguf_mix("q4_k_s");
+  const QuantizationPlan plan = plan_quantization(*source, mix_options(mix, source->config(), false));
+  const fs::path path = directory_ / "s.gguf";
+  AtomicFile output(path);
+  write_gguf_model(output, *source, plan_gguf(*source, plan, DType::f32, &mix),
+                   rounded_tensors(*source, Rounding::gpu, DType::f16, Device::cpu()));
+  const auto file = open_gguf_model(path);
+  const auto number = [&](const QuantizationPlan& of) {
+    return static_cast<int>(plan_gguf(*file, of, std::nullopt).metadata.find("general.file_type")->bytes[0]);
+  };
+  EXPECT_EQ(number(plan_of_stored(*file)), static_cast<int>(mix.file_type));
+  EXPECT_EQ(number(plan_of_decoded(*file)), 0);
+}
+
+// What decodes a directory's codes.
+TEST_F(GgufExport, DecodedModelsAreInFloat) {
+  const auto source = open_model(kStories);
+  {
+    AtomicDirectory output(directory_ / "mlx");
+    write_rounded_model(output, *source, plan_quantization(*source, {.params = {4, 32}}), Rounding::gpu,
+                        DType::f32, Device::cpu());
+  }
+  const auto quantized = open_model(directory_ / "mlx");
+  const QuantizationPlan plan = plan_of_decoded(*quantized);
+  const auto found = open_gguf_model(written(*quantized, plan, decoded_tensors(*quantized), DType::f32));
+  const TensorProvider codes = stored_tensors(*quantized);
+  for (const PlannedModule& m : plan_of_stored(*quantized).modules) {
+    if (!m.stored) continue;
+    EXPECT_EQ(gguf_file_of(*found)->find_tensor("token_embd.weight")->type, GgufType::f32);
+    EXPECT_EQ(found->load(m.source, DType::f32, Device::cpu()).to_vector<float>(),
+              decoded(codes.quantized(m)))
+        << m.path;
+  }
+  EXPECT_EQ(gguf_file_of(*quantized), nullptr);
 }
 
 // Read again it is the same model: config, every tensor, the ids of texts.

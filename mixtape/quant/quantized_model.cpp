@@ -1,5 +1,6 @@
 #include "mixtape/quant/quantized_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -63,7 +64,13 @@ json written_config(const ModelSource& source, const QuantizationPlan& plan, DTy
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (config.contains(key)) config[key] = name;
   }
-  return to_mlx_config(config, plan.config.to_json(), source.where());
+  json written = to_mlx_config(config, plan.config.to_json(), source.where());
+  const bool is_float = std::none_of(plan.modules.begin(), plan.modules.end(),
+                                     [](const PlannedModule& m) { return m.stored.has_value(); });
+  for (const char* key : {"quantization", "quantization_config"}) {
+    if (is_float) written.erase(key);
+  }
+  return written;
 }
 
 void write_module(SafetensorsDirectoryWriter& writer, const PlannedModule& m, const TensorProvider& tensors,

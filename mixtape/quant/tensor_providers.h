@@ -12,10 +12,18 @@ const QuantizedWeight& checked_weight(const QuantizedWeight& weight, const Plann
 TensorProvider rounded_tensors(const ModelSource& source, Rounding rounding, DType scale_dtype,
                                const Device& device);
 
-// How a model is stored, quantized or not: every tensor as it is. Throws format for a tensor that is missing or has
-// another shape.
+// How a model is stored, quantized or not, a GGUF file's blocks too: every tensor as it is. Throws format for a tensor
+// that is missing or has another shape.
 QuantizationPlan plan_of_stored(const ModelSource& source);
-// Its quantized modules, scales and biases in f32. `source` must outlive it.
+// Its quantized modules, scales and biases in f32; blocks as affine codes where the plan says so (affine_of_blocks.h).
+// `source` must outlive it.
 TensorProvider stored_tensors(const ModelSource& source);
+
+// The most common format of the modules, and what deviates from it.
+QuantizationConfig config_of(const std::vector<PlannedModule>& modules);
+
+// The same model with every module in float, and its tensors, those that are quantized decoded to f32.
+QuantizationPlan plan_of_decoded(const ModelSource& source);
+TensorProvider decoded_tensors(const ModelSource& source);
 
 }  // namespace mixtape

@@ -134,12 +134,36 @@ if mount -t tmpfs -o size=1m tmpfs "$work/disk" 2>/dev/null; then
 fi
 rmdir "$work/disk"
 
-# The name's end in any case; sizes are of the tensors, as info's; blocks don't stay blocks.
+# The name's end in any case; sizes are of the tensors, as info's.
 expect 0 "bits per weight" quantize "$model" --group-size 32 -o "$work/b.GGUF"
 told=$(sed -n 's/^quantized .* \([0-9.]*\) bits per weight$/\1/p' <<<"$output")
 expect 0 "bits per weight $told" info "$work/b.GGUF"
-expect 0 "are blocks, and are written as" convert "$work/b.GGUF" -o "$work/c.gguf"
-rm "$work/a.gguf" "$work/i.gguf" "$work/b.GGUF" "$work/c.gguf"
+rm "$work/a.gguf" "$work/i.gguf"
+
+# Blocks stay blocks: in a GGUF file byte by byte, in a directory as codes where MLX has such, else they are refused.
+listing() { "$mixtape" info "$1" --tensors | grep -E '^(blk|token|output)'; }
+expect 0 "types        Q4_1" convert "$work/b.GGUF" -o "$work/c.gguf"
+cmp <(listing "$work/b.GGUF") <(listing "$work/c.gguf") || complain "convert: other types: $(listing "$work/c.gguf")"
+expect 0 "" convert "$work/c.gguf" -o "$work/d.gguf"
+python3 - "$work" <<'END' || complain "converted once and twice: other files"
+import sys
+a, b, c = (open(sys.argv[1] + name, "rb").read() for name in ("/b.GGUF", "/c.gguf", "/d.gguf"))
+size = len(a) * 9 // 10  # the tensors' part: the heads differ by the model's name
+sys.exit(not (a[-size:] == b[-size:] == c[-size:]))
+END
+expect 0 "codes        4 bits, group 32: " convert "$work/c.gguf" -o "$work/mlx"
+grep -q '"mode": "affine"' "$work/mlx/config.json" || complain "convert: config.json names no quantization"
+same_perplexity "$work/mlx" "$work/b.GGUF"
+expect 0 "" convert "$work/mlx" -o "$work/e.gguf"
+cmp <(listing "$work/b.GGUF") <(listing "$work/e.gguf") || complain "convert to MLX and back: other types"
+expect 0 "types        F32 " convert "$work/b.GGUF" -o "$work/f.gguf" --dequantize
+same_perplexity "$work/f.gguf" "$work/b.GGUF"
+rm -r "$work/mlx"
+expect 0 "floats       f32" convert "$work/f.gguf" -o "$work/mlx" --floats f32
+grep -q quantization "$work/mlx/config.json" && complain "convert: a float model's config.json names a quantization"
+same_perplexity "$work/mlx" "$work/f.gguf"
+refused 2 "its scales are f16 numbers, which bf16 does not hold; --floats f32 holds them" convert "$work/b.GGUF" -o "$work/new" --floats bf16
+rm -r "$work"/[cdef].gguf "$work/b.GGUF" "$work/mlx"
 
 only story
 finish
