@@ -68,10 +68,15 @@ void refuse_inexact(const QuantizationPlan& plan, DType floats) {
        "--dequantize writes floats, mixtape quantize rounds anew");
 }
 
+// Of floats where none is stated. Decoded blocks are numbers of f32.
+DType floats_of(const ConvertCommand& o, const ModelSource& source) {
+  return o.dequantize && gguf_file_of(source) ? DType::f32 : model_dtype(source);
+}
+
 void write_directory(const ConvertCommand& o, ModelOutput& output, const ModelSource& source,
                      QuantizationPlan plan, const TensorProvider& tensors) {
   const std::optional<DType> stated = stated_dtype(o.floats);
-  const DType floats = stated ? *stated : has_blocks(plan) ? exact_dtype(source, plan) : model_dtype(source);
+  const DType floats = stated ? *stated : has_blocks(plan) ? exact_dtype(source, plan) : floats_of(o, source);
   refuse_inexact(plan, floats);
   plan = affine_plan(std::move(plan), floats);
   print_formats(plan, floats);
@@ -86,7 +91,7 @@ void write_directory(const ConvertCommand& o, ModelOutput& output, const ModelSo
 void write_file(const ConvertCommand& o, ModelOutput& output, const ModelSource& source,
                 const QuantizationPlan& plan, const TensorProvider& tensors) {
   std::optional<DType> floats = stated_dtype(o.floats);
-  if (!floats && (o.dequantize || gguf_file_of(source) == nullptr)) floats = model_dtype(source);
+  if (!floats && (o.dequantize || gguf_file_of(source) == nullptr)) floats = floats_of(o, source);
   GgufPlan gguf = plan_gguf(source, plan, floats);
   if (!o.dequantize) carry_tensors(source, gguf);
   print_types(plan, gguf);
@@ -128,7 +133,7 @@ void add_convert(CLI::App& app, int&) {
   group.choice(
       "--floats", o->floats, {"auto", "f32", "f16", "bf16"},
       "Type of what is not quantized, in a directory of scales too; auto: as the model, and whatever holds "
-      "a GGUF file's blocks exactly");
+      "a GGUF file's blocks exactly, f32 where they are decoded");
   group.flag("--dequantize", o->dequantize, "Write floats for codes and blocks");
   command->footer(
       "Examples:\n"
