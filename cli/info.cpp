@@ -55,10 +55,21 @@ void tell(Facts& facts, const AttentionSpec& a) {
             {{"query", a.heads}, {"key_value", a.kv_heads}, {"width", a.head_dim}});
   if (a.window > 0) facts.add("window", fmt::format("{} positions", a.window), a.window);
 }
+void tell(Facts& facts, const DeltaNetSpec& d) {
+  facts.add("delta net",
+            fmt::format("{} key heads {} wide, {} value heads {} wide, {} taps", d.key_heads, d.key_dim,
+                        d.value_heads, d.value_dim, d.taps),
+            {{"key_heads", d.key_heads},
+             {"key_width", d.key_dim},
+             {"value_heads", d.value_heads},
+             {"value_width", d.value_dim},
+             {"taps", d.taps}});
+}
 void tell(Facts& facts, const DenseMlpSpec& m) { facts.add("mlp", fmt::format("{} wide", m.width), m.width); }
 void tell(Facts& facts, const SparseMlpSpec& m) {
   facts.add("experts", fmt::format("{} of {}, {} wide", m.experts_per_token, m.experts, m.width),
             {{"per_token", m.experts_per_token}, {"count", m.experts}, {"width", m.width}});
+  if (m.shared_width > 0) facts.add("shared expert", fmt::format("{} wide", m.shared_width), m.shared_width);
 }
 
 // Each kind of mixer and MLP once, where it comes first.

@@ -19,9 +19,16 @@ double kept_of(const AttentionSpec& a, double hidden) {
   const auto kv = static_cast<double>(a.kv_heads * a.head_dim);
   return 4.0 * hidden + 2.0 * queries + 2.0 * kv + (a.qk_norms ? queries + kv : 0.0);
 }
+// Of the delta rule: its states, one for each 64 positions, f32.
+double kept_of(const DeltaNetSpec& d, double hidden) {
+  const auto keys = static_cast<double>(d.keys()), values = static_cast<double>(d.values());
+  return 4.0 * hidden + 10.0 * keys + 8.0 * values + static_cast<double>(d.key_dim) * values / 64.0;
+}
 double kept_of(const DenseMlpSpec& m, double) { return 3.0 * static_cast<double>(m.width); }
 double kept_of(const SparseMlpSpec& m, double hidden) {
-  return static_cast<double>(m.experts_per_token) * (2.0 * hidden + 3.0 * static_cast<double>(m.width));
+  const double shared = m.shared_width > 0 ? hidden + 3.0 * static_cast<double>(m.shared_width) : 0.0;
+  return static_cast<double>(m.experts_per_token) * (2.0 * hidden + 3.0 * static_cast<double>(m.width)) +
+         shared;
 }
 
 double kept_per_token(const LayerSpec& layer, std::int64_t hidden) {
@@ -34,13 +41,18 @@ double squares_of(const AttentionSpec& a, double hidden) {
   const auto queries = static_cast<double>(a.heads * a.head_dim);
   return hidden * hidden + queries * queries;
 }
+double squares_of(const DeltaNetSpec& d, double hidden) {
+  const auto values = static_cast<double>(d.values());
+  return hidden * hidden + values * values;
+}
 double squares_of(const DenseMlpSpec& m, double hidden) {
   const auto width = static_cast<double>(m.width);
   return hidden * hidden + width * width;
 }
 double squares_of(const SparseMlpSpec& m, double hidden) {
   const auto width = static_cast<double>(m.width);
-  return static_cast<double>(m.experts) * (hidden * hidden + width * width);
+  const auto shared = static_cast<double>(m.shared_width);
+  return static_cast<double>(m.experts) * (hidden * hidden + width * width) + shared * shared;
 }
 
 // Bytes by what holds them.

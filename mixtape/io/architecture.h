@@ -22,6 +22,9 @@ struct Architecture {
   bool gguf_interleaves_heads = false;
   // Of the keys that are refused because they would change the model (refused_keys()), those that it reads.
   std::vector<std::string_view> reads = {};
+  // Modules whose weights Hugging Face stores less 1; MLX and GGUF files, and everything here, have the weights
+  // themselves. A name stands for every path that ends with it.
+  std::vector<std::string_view> zero_centred = {};
   // Of the keys "<gguf>.<key>", those that read_gguf reads.
   std::vector<std::string_view> gguf_keys = {};
 

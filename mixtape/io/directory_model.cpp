@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mixtape/core/error.h"
+#include "mixtape/io/architecture.h"
 #include "mixtape/io/expert_names.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/safetensors_directory.h"
@@ -38,6 +39,7 @@ constexpr const char* kParts[] = {".weight", ".scales", ".biases"};
 struct Stack {
   Shape shape;
   std::vector<TensorView> parts;
+  bool is_zero_centred = false;  // stored less 1
 };
 
 bool is_file(const fs::path& path) {
@@ -71,6 +73,8 @@ class DirectoryModel final : public ModelSource {
   void read_tensors();
   bool has_mlx_layout() const;
   void add_model_prefix();
+  void settle_zero_centred();
+  void settle_taps();
   void settle_tied_embeddings();
   void take_head_for_embedding();
   void drop_or_keep_head();
@@ -90,7 +94,28 @@ DirectoryModel::DirectoryModel(const fs::path& path)
   is_mlx_ = has_mlx_layout();
   read_tensors();
   add_model_prefix();
-  if (config_.is_object()) settle_tied_embeddings();
+  settle_taps();
+  if (!config_.is_object()) return;
+  settle_zero_centred();
+  settle_tied_embeddings();
+}
+
+void DirectoryModel::settle_zero_centred() {
+  const json type = config_.value("model_type", json());
+  const Architecture* architecture = type.is_string() ? find_architecture(type.get<std::string>()) : nullptr;
+  if (architecture == nullptr || is_mlx_) return;
+  for (auto& [name, stack] : tensors_) {
+    for (const std::string_view module : architecture->zero_centred)
+      stack.is_zero_centred |= name.ends_with(std::string(module) + ".weight");
+  }
+}
+
+// Hugging Face's [C,1,K] of a depthwise convolution is MLX's [C,K,1].
+void DirectoryModel::settle_taps() {
+  for (auto& [name, stack] : tensors_) {
+    if (!name.ends_with(".conv1d.weight") || stack.shape.rank() != 3 || stack.shape[1] != 1) continue;
+    stack.shape = {stack.shape[0], stack.shape[2], 1};
+  }
 }
 
 bool DirectoryModel::has_mlx_layout() const {
@@ -259,8 +284,18 @@ DType DirectoryModel::stored_dtype(const std::string& name) const {
   }
 }
 
+// Plus 1, rounded once.
+Buffer load_zero_centred(const std::string& name, const TensorView& view, DType wanted,
+                         const Device& device) {
+  std::vector<float> values = mixtape::load(name, view, DType::f32, Device::cpu()).to_vector<float>();
+  for (float& v : values) v += 1.0f;
+  const TensorView whole{FileDType::F32, view.shape, std::as_bytes(std::span(values))};
+  return mixtape::load(name, whole, wanted, device);
+}
+
 Buffer DirectoryModel::load(const std::string& name, DType wanted, const Device& device) const {
   const Stack& found = stack(name);
+  if (found.is_zero_centred) return load_zero_centred(name, found.parts.at(0), wanted, device);
   if (found.parts.size() == 1) {
     const TensorView whole{found.parts[0].dtype, found.shape, found.parts[0].bytes};
     return mixtape::load(name, whole, wanted, device);

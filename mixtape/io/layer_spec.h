@@ -17,6 +17,22 @@ struct AttentionSpec {
   bool qkv_bias = false;
   bool output_bias = false;
   bool qk_norms = false;  // rms_norm over head_dim of q and k, before they are rotated
+  bool output_gate =
+      false;  // q's matrix gives q and a gate for each head: y is multiplied by the gate's sigmoid
+};
+
+// A linear attention with a state: the gated delta rule on q, k and v that a convolution along time has mixed, its
+// output normed and gated.
+struct DeltaNetSpec {
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;  // a multiple of key_heads
+  std::int64_t key_dim = 0;
+  std::int64_t value_dim = 0;
+  std::int64_t taps = 0;  // of the convolution
+
+  std::int64_t keys() const { return key_heads * key_dim; }
+  std::int64_t values() const { return value_heads * value_dim; }
+  std::int64_t channels() const { return 2 * keys() + values(); }
 };
 
 // down(silu(gate(x)) * up(x))
@@ -31,10 +47,12 @@ struct SparseMlpSpec {
   std::int64_t experts_per_token = 0;
   std::int64_t width = 0;           // of one expert
   bool normalized_weights = false;  // the chosen experts' weights are divided by their sum
+  std::int64_t shared_width =
+      0;  // of an expert that every token takes, times the sigmoid of its gate; 0: none
 };
 
 // A new kind of mixer or MLP is an alternative here, its tensors in tensor_list.cpp, and a class in nn/.
-using MixerSpec = std::variant<AttentionSpec>;
+using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec>;
 using MlpSpec = std::variant<DenseMlpSpec, SparseMlpSpec>;
 
 struct LayerSpec {

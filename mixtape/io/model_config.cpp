@@ -83,8 +83,12 @@ std::optional<DType> dtype_of_config(const ConfigReader& in) {
   in.unsupported(key, " '", text, "'");
 }
 
-const AttentionSpec& first_attention(const ModelConfig& config) {
-  return std::get<AttentionSpec>(config.layers.front().mixer);
+// Null for a model without attention.
+const AttentionSpec* first_attention(const ModelConfig& config) {
+  for (const LayerSpec& layer : config.layers) {
+    if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) return attention;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -127,8 +131,10 @@ ModelConfig ModelConfig::parse(const json& source, const std::string& where) {
 
 json with_defaults(const json& source, const ModelConfig& config) {
   json out = source;
-  out["head_dim"] = first_attention(config).head_dim;
-  out["num_key_value_heads"] = first_attention(config).kv_heads;
+  if (const AttentionSpec* attention = first_attention(config)) {
+    out["head_dim"] = attention->head_dim;
+    out["num_key_value_heads"] = attention->kv_heads;
+  }
   out["tie_word_embeddings"] = config.tie_word_embeddings;
   out["rope_theta"] = config.ropes.front().theta;
   out["rope_scaling"] = rope_scaling_of(config.ropes.front());
@@ -138,7 +144,7 @@ json with_defaults(const json& source, const ModelConfig& config) {
 json to_mlx_config(const json& source, const json& quantization, const std::string& where) {
   const ModelConfig config = ModelConfig::parse(source, where);
   const RopeConfig& rope = config.ropes.front();
-  if (rope.partial_rotary_factor != 1.0) {
+  if (rope.partial_rotary_factor != 1.0 && !reads(*config.architecture, "partial_rotary_factor")) {
     fail(ErrorCode::not_supported, where, ": partial_rotary_factor is ", rope.partial_rotary_factor,
          ", mlx-lm rotates all of head_dim in ", config.architecture->model_type);
   }

@@ -286,6 +286,65 @@ TEST(ModelConfig, RopeFrequenciesOfLlama3) {
   EXPECT_EQ(f[2], static_cast<float>(0.1 / 8.0));  // wavelength 62.8 > 32
 }
 
+json qwen3_next() {
+  json config = qwen3_moe();
+  config.update(
+      json::parse(R"({"model_type":"qwen3_next","num_hidden_layers":4,"shared_expert_intermediate_size":24,
+    "linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":16,"linear_value_head_dim":8,
+    "linear_conv_kernel_dim":4})"));
+  return config;
+}
+
+std::vector<bool> delta_nets(const ModelConfig& config) {
+  std::vector<bool> found;
+  for (const LayerSpec& layer : config.layers)
+    found.push_back(std::holds_alternative<DeltaNetSpec>(layer.mixer));
+  return found;
+}
+
+TEST(ModelConfig, Qwen3NextMixesDeltaNetsAndGatedAttention) {
+  const ModelConfig config = parse(qwen3_next());
+  EXPECT_EQ(delta_nets(config), (std::vector<bool>{true, true, true, false}));
+  const auto& d = std::get<DeltaNetSpec>(config.layers[0].mixer);
+  EXPECT_EQ(d.key_heads, 2);
+  EXPECT_EQ(d.value_heads, 4);
+  EXPECT_EQ(d.channels(), 2 * 2 * 16 + 4 * 8);
+  const auto& a = std::get<AttentionSpec>(config.layers[3].mixer);
+  EXPECT_TRUE(a.output_gate && a.qk_norms);
+  EXPECT_EQ(config.ropes[0].rotary_dims(a.head_dim), 8);  // a quarter of 32 where nothing is said
+  EXPECT_EQ(experts(config).shared_width, 24);
+  EXPECT_EQ(delta_nets(parse(with(qwen3_next(), "full_attention_interval", 2))),
+            (std::vector<bool>{true, false, true, false}));
+  const json types = {"full_attention", "linear_attention", "linear_attention", "full_attention"};
+  EXPECT_EQ(delta_nets(parse(with(qwen3_next(), "layer_types", types))),
+            (std::vector<bool>{false, true, true, false}));
+  EXPECT_EQ(parse(with(qwen3_next(), "partial_rotary_factor", 0.5)).ropes[0].partial_rotary_factor, 0.5);
+}
+
+TEST(ModelConfig, Qwen3NextRefusesByName) {
+  expect_refused(with(qwen3_next(), "layer_types", {"full_attention"}), ErrorCode::format,
+                 "expected one type for each layer");
+  expect_refused(with(qwen3_next(), "layer_types", json(4, "sliding_attention")), ErrorCode::not_supported,
+                 "layer type \"sliding_attention\"");
+  expect_refused(with(qwen3_next(), "linear_num_value_heads", 3), ErrorCode::format,
+                 "linear_num_value_heads is 3, expected a multiple of linear_num_key_heads 2");
+  expect_refused(with(qwen3_next(), "linear_conv_kernel_dim", 17), ErrorCode::format,
+                 "linear_conv_kernel_dim is 17");
+  expect_refused(with(qwen3_next(), "linear_key_head_dim", nullptr), ErrorCode::format,
+                 "linear_key_head_dim");
+}
+
+TEST(ModelConfig, Qwen3NextIsWrittenForMlxWithItsInterval) {
+  const json out = to_mlx_config(qwen3_next(), json::object(), "config.json");
+  EXPECT_EQ(out["full_attention_interval"], 4);
+  EXPECT_EQ(out["partial_rotary_factor"], 0.25);
+  EXPECT_EQ(out["head_dim"], 32);
+  const json types = {"full_attention", "linear_attention", "linear_attention", "full_attention"};
+  MIXTAPE_EXPECT_ERROR(to_mlx_config(with(qwen3_next(), "layer_types", types), json::object(), "config.json"),
+                       ErrorCode::not_supported,
+                       "layer 1 is linear attention, mlx-lm has full attention where");
+}
+
 TEST(ModelConfig, MlxConfigKeepsKeysAndAddsOlderSpellings) {
   const json source = read_json("tests/data/parity/llama_tied_bias_rope3/config.json");
   const json quantization = {{"group_size", 64}, {"bits", 4}, {"mode", "affine"}, {"lm_head", false}};

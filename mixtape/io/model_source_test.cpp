@@ -215,5 +215,29 @@ TEST(ModelSource, RefusesWhatIsNoModel) {
   EXPECT_TRUE(open_model(directory.path())->tokenizer_config_json().empty());
 }
 
+// Hugging Face stores most norms of a qwen3_next less 1 and taps as [C,1,K]; MLX neither.
+TEST(ModelSource, ZeroCentredNormsAndTaps) {
+  const std::string path = "tests/data/parity/qwen3_next", norm = "model.norm.weight",
+                    own = "model.layers.0.linear_attn.norm.weight",
+                    taps = "model.layers.0.linear_attn.conv1d.weight";
+  const auto model = open_model(path);
+  const SafetensorsFile file = SafetensorsFile::open(path + "/model.safetensors");
+  const auto stored = [&](const std::string& name) {
+    return load(name, file.at(name), DType::f32, Device::cpu()).to_vector<float>();
+  };
+  std::vector<float> centred = stored(norm);
+  for (float& v : centred) v += 1.0f;
+  EXPECT_EQ(values_of(*model, norm), centred);
+  EXPECT_EQ(values_of(*model, own), stored(own));
+  EXPECT_EQ(model->shape(taps), (Shape{160, 4, 1}));
+  EXPECT_EQ(values_of(*model, taps), stored(taps));
+
+  const TempDirectory directory;
+  write_model(directory.path(), {{norm, {2}, {1.5f, 2.0f}}}, {{"format", "mlx"}});
+  fs::copy_file(fs::path(path) / "config.json", directory.path() / "config.json",
+                fs::copy_options::overwrite_existing);
+  EXPECT_EQ(values_of(*open_model(directory.path()), norm), (std::vector<float>{1.5f, 2.0f}));
+}
+
 }  // namespace
 }  // namespace mixtape

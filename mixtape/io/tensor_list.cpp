@@ -10,6 +10,7 @@ namespace mixtape {
 namespace {
 
 constexpr double kDeviation = 0.02;  // GPT-2's
+constexpr float kDecay = 1.4f;       // log 4: the middle of where a delta net's A usually starts, 0 to 16
 
 class Lister {
  public:
@@ -28,7 +29,9 @@ class Lister {
     const LayerSpec& spec = c_.layers[static_cast<std::size_t>(i)];
     const std::string at = str("model.layers.", i, "."), gguf = str("blk.", i, ".");
     norm(at + "input_layernorm", gguf + "attn_norm", c_.hidden_size);
-    std::visit(Match{[&](const AttentionSpec& a) { attention(a, at + "self_attn.", gguf); }}, spec.mixer);
+    std::visit(Match{[&](const AttentionSpec& a) { attention(a, at + "self_attn.", gguf); },
+                     [&](const DeltaNetSpec& d) { delta_net(d, at + "linear_attn.", gguf); }},
+               spec.mixer);
     norm(at + "post_attention_layernorm", gguf + "ffn_norm", c_.hidden_size);
     std::visit(Match{[&](const DenseMlpSpec& m) { mlp(m, at + "mlp.", gguf); },
                      [&](const SparseMlpSpec& m) { experts(m, at + "mlp.", gguf); }},
@@ -37,7 +40,8 @@ class Lister {
 
   void attention(const AttentionSpec& a, const std::string& at, const std::string& gguf) {
     const std::int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
-    linear(at + "q_proj", gguf + "attn_q", q, c_.hidden_size, a.qkv_bias, interleaved(a.heads));
+    linear(at + "q_proj", gguf + "attn_q", a.output_gate ? 2 * q : q, c_.hidden_size, a.qkv_bias,
+           interleaved(a.heads));
     linear(at + "k_proj", gguf + "attn_k", kv, c_.hidden_size, a.qkv_bias, interleaved(a.kv_heads));
     linear(at + "v_proj", gguf + "attn_v", kv, c_.hidden_size, a.qkv_bias);
     if (a.qk_norms) {
@@ -46,6 +50,21 @@ class Lister {
     }
     linear(at + "o_proj", gguf + "attn_output", c_.hidden_size, q, a.output_bias);
     writes_residual(a.output_bias);
+  }
+
+  void delta_net(const DeltaNetSpec& d, const std::string& at, const std::string& gguf) {
+    matrix(at + "in_proj_qkvz", gguf + "ssm_in", {d.channels() + d.values(), c_.hidden_size});
+    matrix(at + "in_proj_ba", gguf + "ssm_ba", {2 * d.value_heads, c_.hidden_size});
+    list_.push_back({at + "conv1d.weight",
+                     gguf + "ssm_conv1d.weight",
+                     {d.channels(), d.taps, 1},
+                     TensorKind::vector,
+                     kDeviation});
+    vector(at + "dt_bias", gguf + "ssm_dt.bias", d.value_heads, 1.0f);
+    vector(at + "A_log", gguf + "ssm_a", d.value_heads, kDecay);
+    norm(at + "norm", gguf + "ssm_norm", d.value_dim);
+    matrix(at + "out_proj", gguf + "ssm_out", {c_.hidden_size, d.values()});
+    writes_residual(false);
   }
 
   void mlp(const DenseMlpSpec& m, const std::string& at, const std::string& gguf) {
@@ -61,6 +80,13 @@ class Lister {
     matrix(at + "switch_mlp.gate_proj", gguf + "ffn_gate_exps", {e, f, d});
     matrix(at + "switch_mlp.up_proj", gguf + "ffn_up_exps", {e, f, d});
     matrix(at + "switch_mlp.down_proj", gguf + "ffn_down_exps", {e, d, f});
+    writes_residual(false);
+    if (m.shared_width == 0) return;
+    matrix(at + "shared_expert_gate", gguf + "ffn_gate_inp_shexp", {1, d}, TensorKind::router);
+    const std::string shared = at + "shared_expert.";
+    linear(shared + "gate_proj", gguf + "ffn_gate_shexp", m.shared_width, d, false);
+    linear(shared + "up_proj", gguf + "ffn_up_shexp", m.shared_width, d, false);
+    linear(shared + "down_proj", gguf + "ffn_down_shexp", d, m.shared_width, false);
     writes_residual(false);
   }
 
@@ -80,8 +106,11 @@ class Lister {
               TensorKind kind = TensorKind::matrix) {
     list_.push_back({path + ".weight", gguf + ".weight", shape, kind, kDeviation});
   }
+  void vector(const std::string& name, const std::string& gguf, std::int64_t size, float value) {
+    list_.push_back({name, gguf, {size}, TensorKind::vector, 0.0, value});
+  }
   void norm(const std::string& path, const std::string& gguf, std::int64_t size) {
-    list_.push_back({path + ".weight", gguf + ".weight", {size}, TensorKind::vector, 0.0, 1.0f});
+    vector(path + ".weight", gguf + ".weight", size, 1.0f);
   }
 
   // The last matrix adds to the residual stream: it starts smaller, so that the stream's variance does not

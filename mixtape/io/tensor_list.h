@@ -16,7 +16,7 @@ enum class TensorKind {
   embedding,  // [V, D]: looked up, and the output matrix of a tied model
   matrix,     // [N, K], or stacked experts [E, N, K]
   router,     // [E, D]: stays in float
-  vector,     // norms and biases
+  vector,     // norms, biases, taps of convolutions, decays
 };
 
 struct ModelTensor {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "mixtape/ops/attention/attention.h"
+#include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/layout/layout.h"
 #include "mixtape/ops/rms_norm/rms_norm.h"
 #include "mixtape/ops/rope/rope.h"
@@ -33,23 +34,33 @@ AttentionLayer::Projection AttentionLayer::load(TapeWeights& weights, const std:
 }
 
 Var AttentionLayer::heads(const Var& x, const Projection& p, std::int64_t count) const {
-  const Var y = reshape(add_bias(linear(x, p.weight), p.bias),
-                        {x.shape()[0], x.shape()[1], count, spec_.head_dim});  // [B, S, count, D]
-  return p.norm.value() ? rms_norm(y, p.norm, eps_) : y;
+  return reshape(add_bias(linear(x, p.weight), p.bias),
+                 {x.shape()[0], x.shape()[1], count, -1});  // [B, S, count, D], or 2D with a gate
+}
+
+Var AttentionLayer::normed(const Var& heads, const Projection& p) const {
+  return p.norm.value() ? rms_norm(heads, p.norm, eps_) : heads;
 }
 
 Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Buffer& frequencies,
                             AttentionState* state) const {
-  const Var q = rope(heads(x, q_, spec_.heads), positions, frequencies);  // [B, S, Hq, D]
-  Var k = rope(heads(x, k_, spec_.kv_heads), positions, frequencies);     // [B, S, Hkv, D]
-  Var v = heads(x, v_, spec_.kv_heads);                                   // [B, S, Hkv, D]
+  const std::int64_t dim = spec_.head_dim;
+  Var q = heads(x, q_, spec_.heads), gate;
+  if (spec_.output_gate) {
+    gate = slice(q, -1, dim, 2 * dim);  // [B, S, Hq, D]
+    q = slice(q, -1, 0, dim);
+  }
+  q = rope(normed(q, q_), positions, frequencies);                                 // [B, S, Hq, D]
+  Var k = rope(normed(heads(x, k_, spec_.kv_heads), k_), positions, frequencies);  // [B, S, Hkv, D]
+  Var v = heads(x, v_, spec_.kv_heads);                                            // [B, S, Hkv, D]
   if (state) {
     k = state->keys = append(state->keys, k);      // [B, past + S, Hkv, D]
     v = state->values = append(state->values, v);  // [B, past + S, Hkv, D]
   }
   const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
-  const Var y =
+  Var y =
       attention(q, k, v, {.scale = scale, .causal = true, .sliding_window = spec_.window});  // [B, S, Hq, D]
+  if (spec_.output_gate) y *= sigmoid(gate);
   const Var flat = reshape(y, {x.shape()[0], x.shape()[1], spec_.heads * spec_.head_dim});
   return add_bias(linear(flat, output_), output_bias_);  // [B, S, hidden]
 }

@@ -30,6 +30,7 @@ class AttentionLayer {
   };
   Projection load(TapeWeights& weights, const std::string& at, const char* letter, bool norm) const;
   Var heads(const Var& x, const Projection& p, std::int64_t count) const;
+  Var normed(const Var& heads, const Projection& p) const;
 
   AttentionSpec spec_;
   float eps_;

@@ -80,6 +80,36 @@ TEST(CausalLm, F4_EveryParameterGetsAGradient) {
   }
 }
 
+// Tokens in parts, each after what the layers remember of those before, among them parts shorter than what a
+// convolution sees.
+TEST(CausalLm, GenerationStateContinuesASequence) {
+  for (const Device& device : testing::test_devices()) {
+    for (const Architecture* architecture : architectures()) {
+      SCOPED_TRACE(architecture->model_type);
+      const ModelConfig config = tiny(architecture->model_type);
+      Parameters parameters;
+      for (const auto& [name, tensor] : random_model(config))
+        parameters.dense.emplace(name, upload(device, tensor));
+      Tape tape(device);
+      TapeWeights weights(tape, parameters, Trainable::nothing);
+      const CausalLm lm(config, weights, DType::f32);
+      const HostTensor ids = testing::random_indices({1, 8}, 1, config.vocab_size);
+      const HostTensor whole = testing::download(lm.hidden(upload(device, ids)).value());
+      GenerationState state;
+      std::vector<double> found;
+      for (const auto& [begin, end] : {std::pair{0, 1}, {1, 5}, {5, 6}, {6, 8}}) {
+        const HostTensor part{
+            DType::u32, {1, end - begin}, {ids.values.begin() + begin, ids.values.begin() + end}};
+        const Var hidden = lm.hidden(upload(device, part), {.state = &state});
+        tape.encoder().commit_and_wait();
+        const std::vector<double> values = testing::download(hidden.value()).values;
+        found.insert(found.end(), values.begin(), values.end());
+      }
+      EXPECT_LE(testing::relative_distance(found, whole.values), 1e-5);
+    }
+  }
+}
+
 // As a lookup table and as output matrix, the gradients of the two uses add up.
 TEST(CausalLm, F1_TiedTableSumsItsContributions) {
   for (const Device& device : testing::test_devices()) {

@@ -6,11 +6,21 @@
 namespace mixtape {
 namespace {
 
-std::variant<AttentionLayer> make_mixer(TapeWeights& weights, const std::string& at, const MixerSpec& spec,
-                                        float eps) {
+std::variant<AttentionLayer, DeltaNetLayer> make_mixer(TapeWeights& weights, const std::string& at,
+                                                       const MixerSpec& spec, float eps) {
+  using Mixer = std::variant<AttentionLayer, DeltaNetLayer>;
   return std::visit(
-      Match{[&](const AttentionSpec& a) { return AttentionLayer(weights, at + "self_attn.", a, eps); }},
+      Match{
+          [&](const AttentionSpec& a) { return Mixer(AttentionLayer(weights, at + "self_attn.", a, eps)); },
+          [&](const DeltaNetSpec& d) { return Mixer(DeltaNetLayer(weights, at + "linear_attn.", d, eps)); }},
       spec);
+}
+
+// The layer's own, of the kind that its mixer keeps.
+template <class State>
+State* own_state(LayerState* state) {
+  if (state == nullptr) return nullptr;
+  return std::holds_alternative<State>(*state) ? &std::get<State>(*state) : &state->emplace<State>();
 }
 
 std::variant<DenseMlp, SparseMlp> make_mlp(TapeWeights& weights, const std::string& at, const MlpSpec& spec) {
@@ -41,12 +51,13 @@ Var DecoderLayer::forward(const Var& x, const PassInputs& inputs, LayerState* st
 }
 
 Var DecoderLayer::mix(const Var& x, const PassInputs& inputs, LayerState* state) const {
-  return std::visit(Match{[&](const AttentionLayer& a) {
-                      const auto rope = static_cast<std::size_t>(std::get<AttentionSpec>(spec_.mixer).rope);
-                      AttentionState* own = state ? &std::get<AttentionState>(*state) : nullptr;
-                      return a.forward(x, inputs.positions, inputs.ropes[rope], own);
-                    }},
-                    mixer_);
+  return std::visit(
+      Match{[&](const AttentionLayer& a) {
+              const auto rope = static_cast<std::size_t>(std::get<AttentionSpec>(spec_.mixer).rope);
+              return a.forward(x, inputs.positions, inputs.ropes[rope], own_state<AttentionState>(state));
+            },
+            [&](const DeltaNetLayer& d) { return d.forward(x, own_state<DeltaNetState>(state)); }},
+      mixer_);
 }
 
 }  // namespace mixtape

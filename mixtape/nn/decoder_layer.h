@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "mixtape/nn/attention_layer.h"
+#include "mixtape/nn/delta_net_layer.h"
 #include "mixtape/nn/mlp_layer.h"
 
 namespace mixtape {
 
 // What a layer remembers of earlier tokens: one alternative for each kind of mixer.
-using LayerState = std::variant<AttentionState>;
+using LayerState = std::variant<AttentionState, DeltaNetState>;
 
 // What all layers of one pass share.
 struct PassInputs {
@@ -36,7 +37,7 @@ class DecoderLayer {
   float eps_;
   LayerSpec spec_;
   Var input_norm_;
-  std::variant<AttentionLayer> mixer_;
+  std::variant<AttentionLayer, DeltaNetLayer> mixer_;
   Var post_attention_norm_;
   std::variant<DenseMlp, SparseMlp> mlp_;
 };

@@ -1,5 +1,7 @@
 #include "mixtape/nn/mlp_layer.h"
 
+#include "mixtape/ops/elementwise/elementwise.h"
+#include "mixtape/ops/elementwise/scale_rows.h"
 #include "mixtape/ops/layout/layout.h"
 #include "mixtape/ops/moe_route/moe_route.h"
 #include "mixtape/ops/silu_mul/silu_mul.h"
@@ -27,7 +29,11 @@ SparseMlp::SparseMlp(TapeWeights& weights, const std::string& at, const SparseMl
       router_(weights.matrix(at + "gate")),
       gate_(weights.matrix(at + "switch_mlp.gate_proj")),
       up_(weights.matrix(at + "switch_mlp.up_proj")),
-      down_(weights.matrix(at + "switch_mlp.down_proj")) {}
+      down_(weights.matrix(at + "switch_mlp.down_proj")) {
+  if (spec.shared_width == 0) return;
+  const Matrix gate = weights.matrix(at + "shared_expert_gate");
+  shared_ = Shared{gate, DenseMlp(weights, at + "shared_expert.", {.width = spec.shared_width})};
+}
 
 // Rows are copied once per chosen expert, sorted by expert, and added up again.
 Var SparseMlp::forward(const Var& x, const std::function<void(const Buffer& offsets)>& on_offsets) const {
@@ -40,7 +46,12 @@ Var SparseMlp::forward(const Var& x, const std::function<void(const Buffer& offs
   const Var inner = silu_mul(grouped_linear(sorted, gate_, plan.offsets),  //
                              grouped_linear(sorted, up_, plan.offsets));   // [T * k, F]
   const Var out = grouped_linear(inner, down_, plan.offsets);              // [T * k, hidden]
-  return reshape(moe_combine(out, route.weights, plan), x.shape());        // [..., hidden]
+  Var y = moe_combine(out, route.weights, plan);                           // [T, hidden]
+  if (shared_) {
+    const Var gate = reshape(sigmoid(linear(rows, shared_->gate)), {rows.shape()[0]});  // [T]
+    y += scale_rows(shared_->mlp.forward(rows), gate);
+  }
+  return reshape(y, x.shape());  // [..., hidden]
 }
 
 }  // namespace mixtape

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "mixtape/io/layer_spec.h"
@@ -22,7 +23,7 @@ class DenseMlp {
   Var gate_bias_, up_bias_, down_bias_;  // null where there are none
 };
 
-// y = sum_k score_k * expert_k(x)
+// y = sum_k score_k * expert_k(x), and sigmoid(gate(x)) * shared(x) where there is a shared expert
 class SparseMlp {
  public:
   SparseMlp(TapeWeights& weights, const std::string& at, const SparseMlpSpec& spec);
@@ -33,6 +34,11 @@ class SparseMlp {
  private:
   SparseMlpSpec spec_;
   Matrix router_, gate_, up_, down_;  // [E, hidden], [E, F, hidden] twice, [E, hidden, F]
+  struct Shared {
+    Matrix gate;  // [1, hidden]
+    DenseMlp mlp;
+  };
+  std::optional<Shared> shared_;
 };
 
 }  // namespace mixtape

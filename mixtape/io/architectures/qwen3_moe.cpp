@@ -1,4 +1,6 @@
 // qwen3_moe: qwen3 with a mixture of experts in some or all layers.
+#include "mixtape/io/architectures/qwen3_moe.h"
+
 #include <algorithm>
 
 #include "mixtape/io/architecture.h"
@@ -46,7 +48,9 @@ std::vector<std::int64_t> read_dense_layers(const ConfigReader& in, std::int64_t
   return dense;
 }
 
-void read(const ConfigReader& in, ModelConfig& config) {
+}  // namespace
+
+void read_qwen3_moe(const ConfigReader& in, ModelConfig& config) {
   const AttentionSpec attention = read_qwen3_attention(in, config.hidden_size);
   config.layers = equal_layers(in, {attention, DenseMlpSpec{in.size("intermediate_size"), false}});
   const SparseMlpSpec experts = read_experts(in);
@@ -59,7 +63,7 @@ void read(const ConfigReader& in, ModelConfig& config) {
 }
 
 // Keys that mlx-lm insists on, with the values that their absence means.
-void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
+void write_qwen3_moe_mlx(const ModelConfig& config, json& out, const std::string& where) {
   write_qwen3_mlx(config, out, where);
   if (!out.contains("num_experts")) out["num_experts"] = out.at("num_local_experts");
   const json defaults = {
@@ -68,6 +72,8 @@ void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
     if (!out.contains(key) || out[key].is_null()) out[key] = value;
   }
 }
+
+namespace {
 
 // llama.cpp's class has experts in every layer and normalises their weights.
 void write_gguf(const ModelConfig& config, json& out, const std::string& where) {
@@ -97,8 +103,8 @@ void read_gguf(const GgufKeys& keys, json& config) {
                            .gguf = "qwen3moe",
                            .reads = {"attention_bias", "sliding_window"},
                            .gguf_keys = {kKeys[0].key, kKeys[1].key, kKeys[2].key},
-                           .read = read,
-                           .write_mlx = write_mlx,
+                           .read = read_qwen3_moe,
+                           .write_mlx = write_qwen3_moe_mlx,
                            .read_gguf = read_gguf});
 [[maybe_unused]] const bool written = register_gguf_architecture(
     "qwen3_moe", {.name = "qwen3moe", .keys = {std::begin(kKeys), std::end(kKeys)}, .write = write_gguf});

@@ -1,0 +1,14 @@
+// What qwen3_moe and the types built on it have in common.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "mixtape/io/architecture.h"
+#include "mixtape/io/model_config.h"
+
+namespace mixtape {
+
+void read_qwen3_moe(const ConfigReader& in, ModelConfig& config);
+void write_qwen3_moe_mlx(const ModelConfig& config, nlohmann::json& out, const std::string& where);
+
+}  // namespace mixtape

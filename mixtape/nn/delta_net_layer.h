@@ -1,0 +1,40 @@
+// The gated delta net as a layer of a decoder: projections, a convolution along time, the gated delta rule, a gated
+// norm.
+//   q|k|v = silu(conv(x W))        beta = sigmoid(b)        g = -exp(A_log) * softplus(a + dt_bias)
+//   y = rms_norm(gated_delta_rule(q/|q|, k/|k|, v, g, beta)) * silu(z)
+#pragma once
+
+#include <string>
+
+#include "mixtape/io/layer_spec.h"
+#include "mixtape/nn/tape_weights.h"
+
+namespace mixtape {
+
+// What the tokens seen so far left behind; null before the first.
+struct DeltaNetState {
+  Var history;  // [B, taps - 1, C]: what the convolution saw last
+  Var state;    // f32 [B, Hv, Dv, Dk]
+};
+
+class DeltaNetLayer {
+ public:
+  // `at` is the path of the layer's tensors, "model.layers.0.linear_attn.".
+  DeltaNetLayer(TapeWeights& weights, const std::string& at, const DeltaNetSpec& spec, float eps);
+
+  // x [B, S, hidden] -> [B, S, hidden]. With a state, x follows what the state holds, and the state moves on.
+  Var forward(const Var& x, DeltaNetState* state) const;
+
+ private:
+  Var convolved(const Var& qkv, DeltaNetState* state) const;
+  Var log_decay(const Var& a) const;
+
+  DeltaNetSpec spec_;
+  float eps_;
+  Matrix qkvz_, ba_;  // [2 Hk Dk + 2 Hv Dv, hidden], [2 Hv, hidden]: for each key head its parts
+  Var taps_;          // [C, taps, 1], C = 2 Hk Dk + Hv Dv
+  Var dt_bias_, a_log_, norm_;
+  Matrix output_;  // [hidden, Hv Dv]
+};
+
+}  // namespace mixtape
