@@ -42,7 +42,7 @@ void add_gguf_config(const json& config_json, const std::string& where, GgufMeta
   const std::string& model_type = config.architecture->model_type;
   const GgufArchitecture* written = find_gguf_architecture_of(model_type);
   if (written == nullptr)
-    fail(ErrorCode::not_supported, where, ": llama.cpp knows no architecture '", model_type, "'");
+    fail(ErrorCode::not_supported, where, ": models of type '", model_type, "' are not written as GGUF");
   refuse_rotary(config, *written, where);
   json complete = with_defaults(config_json, config);
   if (written->write) written->write(config, complete, where);

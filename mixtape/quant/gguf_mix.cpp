@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "mixtape/core/error.h"
+#include "mixtape/io/gguf_architecture.h"
 
 namespace mixtape {
 namespace {
@@ -69,6 +70,14 @@ const MixRow& row_of(const std::string& name) {
   return *found;
 }
 
+// Of the first layer; all layers of the types that are written as GGUF are alike.
+const AttentionSpec& attention_of(const ModelConfig& config) {
+  const std::string& type = config.architecture->model_type;
+  if (find_gguf_architecture_of(type) == nullptr)
+    fail(ErrorCode::not_supported, "models of type '", type, "' are not written as GGUF");
+  return std::get<AttentionSpec>(config.layers.at(0).mixer);
+}
+
 // One model's matrices by one mix.
 class Chooser {
  public:
@@ -77,7 +86,7 @@ class Chooser {
         config_(config),
         layers_(std::ssize(config.layers)),
         has_importance_(has_importance),
-        attention_(std::get<AttentionSpec>(config.layers.at(0).mixer)) {
+        attention_(attention_of(config)) {
     for (const LayerSpec& layer : config.layers) {
       if (const auto* sparse = std::get_if<SparseMlpSpec>(&layer.mlp)) experts_ = sparse->experts;
     }
