@@ -59,13 +59,14 @@ TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student
 
 double rate_for_start(double kl) { return std::clamp(0.005 * std::sqrt(kl), 1e-4, 0.02); }
 
-double code_rate_for(std::int64_t steps) {
-  return std::clamp(1.2 / static_cast<double>(steps), 0.002, 0.012);
+double code_rate_for(std::int64_t steps, double kl) {
+  const double most = 0.012 * std::pow(kl / 0.1, 0.2);
+  return std::clamp(std::min(1.2 / static_cast<double>(steps), most), 0.002, 0.012);
 }
 
 // Beside codes that learn, scales have less to make up for.
 void rate_from_start(TrainOptions& options, double kl, bool trains_codes) {
-  options.code_rate = code_rate_for(options.steps);
+  options.code_rate = code_rate_for(options.steps, kl);
   options.learning_rate = rate_for_start(kl) * (trains_codes ? 0.5 : 1.0);
 }
 

@@ -62,9 +62,11 @@ TEST(Recipe, RateFollowsTheStart) {
   EXPECT_DOUBLE_EQ(rate_for_start(0.25), 2.0 * rate_for_start(0.0625));
   EXPECT_DOUBLE_EQ(rate_for_start(0.0), 1e-4);
   EXPECT_DOUBLE_EQ(rate_for_start(1e9), 0.02);
-  EXPECT_DOUBLE_EQ(code_rate_for(150), 0.008);
-  EXPECT_DOUBLE_EQ(code_rate_for(1), 0.012);
-  EXPECT_DOUBLE_EQ(code_rate_for(100000), 0.002);
+  EXPECT_DOUBLE_EQ(code_rate_for(150, 0.5), 0.008);
+  EXPECT_DOUBLE_EQ(code_rate_for(1, 0.5), 0.012);
+  EXPECT_DOUBLE_EQ(code_rate_for(100000, 0.5), 0.002);
+  EXPECT_NEAR(code_rate_for(20, 0.002), 0.0055, 1e-4);
+  EXPECT_DOUBLE_EQ(code_rate_for(20, 0.0), 0.002);
 }
 
 }  // namespace
