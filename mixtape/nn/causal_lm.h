@@ -21,7 +21,7 @@ struct ForwardOptions {
   GenerationState* state = nullptr;
   bool checkpoint_blocks = false;  // recompute each layer in the backward pass
   // Called with each sparse layer's expert offsets, u32 [E+1] on the device.
-  std::function<void(std::int64_t layer, const Buffer& offsets)> on_routing;
+  std::function<void(std::int64_t layer, const Buffer& offsets)> on_routing = {};
 };
 
 class CausalLm {

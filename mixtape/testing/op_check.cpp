@@ -249,6 +249,12 @@ OpReport measure_op(const Device& device, const OpCheck& check, int runs) {
   return report;
 }
 
+double largest(const Doubles& values) {
+  double most = 0.0;
+  for (const double v : values) most = std::max(most, std::abs(v));
+  return most;
+}
+
 Closeness closeness(const std::string& what, const HostTensor& found, const Doubles& wanted, Bound bound) {
   if (found.values.size() != wanted.size()) {
     return {HUGE_VAL, str(what, ": ", found.values.size(), " elements, expected ", wanted.size())};

@@ -24,6 +24,9 @@ struct Bound {
 Bound rounded_once(DType dtype, Bound f32_bound);
 
 using Doubles = std::vector<double>;
+
+// Of the magnitudes; 0 of nothing.
+double largest(const Doubles& values);
 using Complexes = std::vector<std::complex<double>>;
 
 struct OpCheck {

@@ -9,6 +9,7 @@ namespace mixtape {
 
 using oracle::AttentionCase;
 using testing::Doubles;
+using testing::largest;
 using testing::OpCheck;
 
 AttentionOptions options_of(const Device& device, const AttentionCase& c) {
@@ -21,12 +22,6 @@ AttentionOptions options_of(const Device& device, const AttentionCase& c) {
 }
 
 namespace {
-
-double largest(const Doubles& x) {
-  double max = 0.0;
-  for (const double v : x) max = std::max(max, std::abs(v));
-  return max;
-}
 
 // Largest sum of |x| over groups of `size` neighbours.
 double largest_sum(const Doubles& x, std::int64_t size) {

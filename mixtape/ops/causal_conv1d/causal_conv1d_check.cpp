@@ -11,6 +11,7 @@ namespace mixtape {
 using oracle::ConvCase;
 using testing::Doubles;
 using testing::HostTensor;
+using testing::largest;
 using testing::OpCheck;
 
 namespace {
@@ -22,12 +23,6 @@ struct ConvParts {
   ConvParts(const std::vector<Values>& v, const ConvCheck& of)
       : x(v[0]), w(v[1]), bias(of.bias ? v[2] : Values()), history(of.history ? v.back() : Values()) {}
 };
-
-double largest(const Doubles& values) {
-  double most = 0.0;
-  for (const double v : values) most = std::max(most, std::abs(v));
-  return most;
-}
 
 // The contract's bounds, |dy| <= 5 and the slope of silu <= 1.1.
 void set_bounds(OpCheck& check, const Device& device, const ConvCase& c, const std::vector<HostTensor>& in) {

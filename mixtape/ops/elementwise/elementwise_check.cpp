@@ -12,6 +12,7 @@ namespace mixtape {
 using testing::Bound;
 using testing::Doubles;
 using testing::HostTensor;
+using testing::largest;
 using testing::OpCheck;
 
 namespace {
@@ -72,12 +73,6 @@ Var call(Binary op, const Var& a, const Var& b) {
       return pow(a, b);
   }
   return a;
-}
-
-double largest(const Doubles& values) {
-  double most = 0.0;
-  for (const double v : values) most = std::max(most, std::abs(v));
-  return most;
 }
 
 Bound backward_bound(Unary op, DType dtype, double max_x) {

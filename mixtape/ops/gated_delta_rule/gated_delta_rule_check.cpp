@@ -11,6 +11,7 @@ using oracle::DeltaCase;
 using oracle::DeltaInputs;
 using testing::Doubles;
 using testing::HostTensor;
+using testing::largest;
 using testing::OpCheck;
 
 std::vector<HostTensor> delta_tensors(DType dtype, const DeltaCase& c, bool initial) {
@@ -38,12 +39,6 @@ std::vector<Doubles> doubles_of(const std::vector<HostTensor>& tensors) {
   std::vector<Doubles> all;
   for (const HostTensor& t : tensors) all.push_back(t.values);
   return all;
-}
-
-double largest(const Doubles& values) {
-  double most = 0.0;
-  for (const double v : values) most = std::max(most, std::abs(v));
-  return most;
 }
 
 double largest_state(const DeltaCase& c, const DeltaInputs<double>& in) {
