@@ -54,7 +54,7 @@ struct DeviceCaps {
   // Logits are computed in f32 whatever the model's dtype: where bandwidth and matrix units don't gain from
   // 16 bits.
   bool wants_f32_logits = false;
-  // A quantized weight that meets an x of that dtype is rounded to it before they are multiplied.
+  // A quantized weight that meets an x of that dtype may be rounded to it before they are multiplied.
   bool rounds_decoded_bf16 = false;
   bool rounds_decoded_f16 = false;
   std::int64_t logit_elements = 0;   // of the block of logits that is worked on at once

@@ -106,7 +106,7 @@ struct ConvThread {
   }
 };
 
-template <class T, int N>
+template <int N, class T>
 MIXTAPE_DEVICE void put_values(Global<T> to, const float (&values)[N], bool accumulate) {
   Pack<T, N> pack;
   if (accumulate) pack = load_pack<N>(to);
@@ -127,7 +127,7 @@ MIXTAPE_DEVICE void conv_forward(const CausalConv1dParams& p, Global<const T> x,
     float out[N];
     MIXTAPE_UNROLL
     for (int c = 0; c < N; ++c) out[c] = p.silu != 0 ? silu_of(thread.sum(c)) : thread.sum(c);
-    put_values(y + thread.at(t), out, false);
+    put_values<N>(y + thread.at(t), out, false);
   }
 }
 
@@ -165,9 +165,9 @@ struct ConvShares {
     MIXTAPE_UNROLL
     for (int i = 0; i < Most; ++i) {
       const std::int64_t j = i - Most + p.taps;
-      if (j >= 0) put_values(share + j * p.channels, dw.v[i], false);
+      if (j >= 0) put_values<N>(share + j * p.channels, dw.v[i], false);
     }
-    put_values(share + p.taps * p.channels, dbias, false);
+    put_values<N>(share + p.taps * p.channels, dbias, false);
   }
 };
 
@@ -198,11 +198,11 @@ MIXTAPE_DEVICE void conv_backward(const CausalConv1dParams& p, Global<const T> x
     slopes.push(da);
     const std::int64_t to = t - thread.count() + 1;
     float out[N];
-    conv_dx(thread, slopes, out);
+    conv_dx<T, W, Most, N>(thread, slopes, out);
     if (to >= place.begin && (p.wanted & p.dx) != 0)
-      put_values(dx + thread.at(to), out, (p.accumulate & p.dx) != 0);
+      put_values<N>(dx + thread.at(to), out, (p.accumulate & p.dx) != 0);
     if (to < 0 && place.begin == 0 && (p.wanted & p.dhistory) != 0)
-      put_values(dhistory + thread.history_at(to), out, (p.accumulate & p.dhistory) != 0);
+      put_values<N>(dhistory + thread.history_at(to), out, (p.accumulate & p.dhistory) != 0);
   }
   if ((p.wanted & (p.dw | p.dbias)) != 0) own.write(p, place, shares);
 }
@@ -239,7 +239,7 @@ CONV(f16_w_f32, f16, f32)
     MIXTAPE_UNROLL_4                                                                                              \
     for (std::int64_t r = 0; r < p.batch * p.runs(); ++r) sum += shares[r * step + column];                       \
     const float values[1] = {sum};                                                                                \
-    put_values(j < p.taps ? dw + (c * p.taps + j) : dbias + c, values, (p.accumulate & bit) != 0);                \
+    put_values<1>(j < p.taps ? dw + (c * p.taps + j) : dbias + c, values, (p.accumulate & bit) != 0);             \
   }
 MIXTAPE_VALUE_KERNELS(CONV_WEIGHT)
 

@@ -32,7 +32,7 @@ struct DeltaScaled {
   MIXTAPE_DEVICE float operator()(int r, int c) const { return m(r, c) * static_cast<float>(factors[r]); }
 };
 template <class M>
-MIXTAPE_DEVICE DeltaScaled<M> scaled(const M& m, Shared<const float> factors) {
+MIXTAPE_DEVICE DeltaScaled<M> scaled(M m, Shared<const float> factors) {
   return DeltaScaled<M>{m, factors};
 }
 template <class M>
@@ -42,7 +42,7 @@ struct DeltaTurned {
   MIXTAPE_DEVICE float operator()(int r, int c) const { return m(c, r); }
 };
 template <class M>
-MIXTAPE_DEVICE DeltaTurned<M> turned(const M& m) {
+MIXTAPE_DEVICE DeltaTurned<M> turned(M m) {
   return DeltaTurned<M>{m};
 }
 

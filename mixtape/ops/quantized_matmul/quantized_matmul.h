@@ -15,8 +15,8 @@
 //   dx       1 unit + (N+2)u sum|dy w|;
 //   dscales  1 unit + (T+g+4)u sum|dy x code|;
 //   dbiases  1 unit + (T+g+4)u sum|dy x|.
-//   Where a 16-bit x meets the weight in its dtype (on a GPU; in bf16 on CPUs that multiply it faster, see
-//   DeviceCaps), unit/2 sum|x w| and unit/2 sum|dy w| more; in f16 a weight past 65504 is infinite on a GPU.
+//   Where a 16-bit x meets the weight in its dtype (on a GPU; in bf16 on CPUs that multiply it faster:
+//   backend/cpu/gemm.h), unit/2 sum|x w| and unit/2 sum|dy w| more; in f16 a weight past 65504 is infinite on a GPU.
 // Errors: invalid_argument for dtypes, shapes or devices that disagree, bits, group size, an empty weight;
 //   index_out_of_range at wait unless offsets begin with 0, never fall and end with T: outputs are 0 then.
 #pragma once
