@@ -24,10 +24,10 @@ bool has_infinity(const Buffer& b) {
   constexpr std::uint16_t kMagnitude = 0x7fff;
   const std::uint16_t infinite = T(std::numeric_limits<float>::infinity()).bits;
   const std::int64_t count = b.numel();
-  bool found = false;
-#pragma omp parallel for simd reduction(|| : found) if (count > 1 << 20)
-  for (std::int64_t i = 0; i < count; ++i) found = found || (bits[i] & kMagnitude) == infinite;
-  return found;
+  unsigned found = 0;
+#pragma omp parallel for reduction(| : found) if (count > 1 << 20)
+  for (std::int64_t i = 0; i < count; ++i) found |= (bits[i] & kMagnitude) == infinite ? 1u : 0u;
+  return found != 0;
 }
 
 // Throws for a finite value of `from` that became infinite in `to`.
