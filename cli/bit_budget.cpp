@@ -8,6 +8,7 @@
 
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "mixtape/quant/gguf_export.h"
 
 namespace mixtape::cli {
 
@@ -15,8 +16,9 @@ void BitBudget::add(CLI::App& command) {
   OptionGroup group(command, "Output");
   CLI::Option* bpw =
       group.number("--bpw", bits_per_weight, {.least = 1, .most = 32},
-                   "Choose bits and group of each module by its measured KL: so many bits per weight, "
-                   "8 * bytes / weights of the whole model with scales, biases and what stays in float");
+                   "Choose bits and group of each module, or its type in a GGUF file, by its measured KL: so "
+                   "many bits per weight, 8 * bytes / weights of the whole model with scales, biases and what "
+                   "stays in float");
   bpw->default_str("");
   CLI::Option* bytes = group.bytes("--size", size, "The same, for so many bytes of weights: 300MB, 1.5GB");
   bpw->excludes(bytes);
@@ -44,10 +46,11 @@ void BitBudget::print(const OpenedModel& opened, const QuantizationPlan& plan,
                       const SensitivityOptions& o) const {
   const auto free = std::count_if(plan.modules.begin(), plan.modules.end(),
                                   [](const PlannedModule& m) { return m.by_default; });
-  fmt::print("budget       {}, for {} modules whose bits and groups are chosen\n",
-             format_bytes(static_cast<double>(bytes(opened, plan))), free);
+  fmt::print("budget       {}, for {} modules whose {} are chosen\n",
+             format_bytes(static_cast<double>(bytes(opened, plan))), free,
+             plan.config.defaults.is_blocks() ? "types" : "bits and groups");
   fmt::print(
-      "measured     KL of each alone at {} formats, on {} rows; at the others the error of its outputs\n",
+      "measured     KL of each alone at up to {} formats, on {} rows; at the others the error of its outputs\n",
       o.references.size(), o.kl_rows);
 }
 
@@ -63,10 +66,8 @@ nlohmann::json module_figures(const QuantizationPlan& plan, const std::vector<Mo
     const StoredAs& stored = plan.find(m.path)->stored;
     const auto chosen = std::find_if(m.formats.begin(), m.formats.end(),
                                      [&](const FormatLoss& f) { return f.format == *stored; });
-    all[m.path] = {{"bits", stored->bits},
-                   {"group_size", stored->group_size},
-                   {"kl_alone", chosen->kl},
-                   {"measured", chosen->is_measured}};
+    nlohmann::json& figures = all[m.path] = format_json(*stored);
+    figures.update({{"kl_alone", chosen->kl}, {"measured", chosen->is_measured}});
   }
   return all;
 }

@@ -1,4 +1,4 @@
-// --bpw and --size: how large the model may become whose bits and groups are chosen module by module.
+// --bpw and --size: how large the model may become whose bits and groups, or GGUF types, are chosen module by module.
 #pragma once
 
 #include <CLI/CLI.hpp>

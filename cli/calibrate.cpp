@@ -52,7 +52,10 @@ class CalibrateRun {
   int run() {
     show_plan();
     const std::int64_t bytes = chooses_bits() ? o_.quantize.budget.bytes(opened_, plan_) : size().bytes;
-    output_.require_space(gguf_ ? gguf_->layout().file_bytes() : static_cast<std::uint64_t>(bytes));
+    // Of a GGUF file, beside its tensors.
+    const std::uint64_t rest =
+        gguf_ ? gguf_->layout().file_bytes() - static_cast<std::uint64_t>(gguf_->tensor_bytes()) : 0;
+    output_.require_space(rest + static_cast<std::uint64_t>(bytes));
     if (importance_) imatrix_file_.require_space(imatrix_bytes(importance_->imatrix));
     prepare();
     if (o_.dry_run) return rehearse();
@@ -137,7 +140,8 @@ class CalibrateRun {
     display.close();
     o_.quantize.budget.print(checked);
     plan_ = checked.plan;
-    print_plan(opened_, plan_, nullptr, false);
+    gguf_ = o_.quantize.plan_gguf(opened_, plan_);
+    print_plan(opened_, plan_, gguf_ ? &*gguf_ : nullptr, false);
     plan_file_.write(plan_json(plan_));
   }
 
@@ -308,6 +312,7 @@ void add_calibrate(CLI::App& app, int& status) {
       "  mixtape calibrate -m Qwen3-0.6B -o out --recipe best --chats chats.jsonl\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out --bpw 3.5 --text my_text.txt\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out.gguf --type q4_k_m --text my_text.txt\n"
+      "  mixtape calibrate -m Qwen3-0.6B -o out.gguf --bpw 4.5 --text my_text.txt\n"
       "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
   command->callback([o, command, &status] {
     o->finish(*command);

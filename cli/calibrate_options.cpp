@@ -182,7 +182,7 @@ void CalibrateOptions::settle(const ModelConfig& config, const Device& device) {
   if (chooses_batch) dwq.train.batch_size = training.batch_size;
   if (chooses_steps) dwq.train.steps = training.steps;
   if (chooses_steps && chooses_validations) dwq.train.validate_every = training.validate_every;
-  measured = sensitivity_of(config, text.positions(), device);
+  measured = sensitivity_of(config, text.positions(), device, quantize.chooses_types());
   statistics_rows = statistics_rows_of(config, text.positions(), device);
 }
 

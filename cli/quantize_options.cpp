@@ -63,21 +63,18 @@ bool is_gguf_output(const std::string& format, const std::string& out) {
 }
 
 void QuantizeOptions::finish(const CLI::App& command) const {
-  if (type.empty()) return;
-  require(is_gguf(), "--type ", type, " is a GGUF file's: --out is '", out,
+  require(type.empty() || is_gguf(), "--type ", type, " is a GGUF file's: --out is '", out,
           "', expected a name that ends in .gguf, or --format gguf");
+  if (type.empty() && !chooses_types()) return;
   for (const char* name : {"--rounding", "--smaller-groups"})
-    require(command.count(name) == 0, name, " has no effect: --type ", type);
+    require(command.count(name) == 0, name, " has no effect: ",
+            type.empty() ? "a GGUF file's types are chosen" : "--type " + type);
 }
 
 QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
   require_files({plan_file});
   QuantizationOptions options = {.params = {bits, group_size}};
-  if (budget.is_set()) {
-    require(!is_gguf(),
-            "--bpw and --size choose among the formats of an MLX directory, found a GGUF file as the output");
-    options = open_options();
-  }
+  if (budget.is_set()) options = open_options(chooses_types());
   if (!type.empty()) options = mix_options(gguf_mix(type), opened.config, has_importance);
   if (!plan_file.empty()) options = read_plan(plan_file, *opened.source);
   for (const std::string& rule : bits_for) options.rules.push_back(ModuleRule::parse(rule, "--bits-for"));
@@ -141,9 +138,7 @@ static void print_formats(const QuantizationPlan& plan) {
 StorageSize written_size(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf) {
   StorageSize size = storage_size(*opened.source, plan, model_dtype(*opened.source));
   if (!gguf) return size;
-  const GgufLayout layout = gguf->layout();
-  size.bytes = 0;
-  for (const auto& [name, slot] : layout.slots()) size.bytes += static_cast<std::int64_t>(slot.bytes);
+  size.bytes = gguf->tensor_bytes();
   return size;
 }
 

@@ -51,6 +51,8 @@ struct QuantizeOptions {
     return ReportFile(saved_plan, inputs, out, "--save-plan");
   }
   bool is_gguf() const { return is_gguf_output(format, out); }
+  // Of a GGUF file, within the budget.
+  bool chooses_types() const { return budget.is_set() && is_gguf(); }
   ModelOutput place(const ModelOptions& model) const { return ModelOutput(out, model.path, is_gguf()); }
   Rounding rounding() const { return mode == "cpu" ? Rounding::cpu : Rounding::gpu; }
 };

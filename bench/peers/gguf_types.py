@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""GGUF types beside llama.cpp's llama-quantize: sizes, types of tensors, weighted errors of the fits, and mean KL to the
-float model on texts that neither has seen, by `mixtape eval` in f32. Both take the same importance matrix.
+"""GGUF types beside llama.cpp's llama-quantize and beside MLX's formats: sizes, types of tensors, weighted errors of the
+fits, and mean KL to the float model on texts that nobody has seen, by `mixtape eval` in f32. All take the same importance
+matrix.
 
 usage: gguf_types.py MIXTAPE LLAMA_QUANTIZE TEXTS WORK OUT.csv MODEL [--steps N] [--tokens N] TYPE...
   MIXTAPE         the program
   LLAMA_QUANTIZE  llama.cpp's program
   TEXTS           folder of wikitext2_test.txt and tinyshakespeare.txt (report), moby_dick.txt and tiny_stories.txt
   WORK            folder for models; what is there already is used again
-  OUT.csv         gets the rows of each TYPE (q4_k_m) that it doesn't have yet
+  OUT.csv         gets the rows of each TYPE that it doesn't have yet: q4_k_m; 4:64, bits and group of MLX's format; "gguf
+                  4.5", "mlx 4.5": types or formats chosen for so many bits per weight
   MODEL           a model whose tokens the texts fit
-  --steps N       of training; 0: none (default)
+  --steps N       of training, rows "calibrated"; 0: none (default)
   --tokens N      of each text that are evaluated (default 8192)
 Needs gguf and numpy.
 """
@@ -24,10 +26,13 @@ import numpy as np
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
+from stored_bytes import stored
+
 REPORT = {"wikitext2": "wikitext2_test.txt", "shakespeare": "tinyshakespeare.txt"}
-COLUMNS = ["model", "type", "method", "bytes", "other_types", "worst_error", "mean_error", "wikitext2_kl",
+COLUMNS = ["model", "type", "method", "bytes", "bits_per_weight", "other_types", "worst_error", "mean_error", "wikitext2_kl",
            "wikitext2_error", "shakespeare_kl", "shakespeare_error", "seconds"]
 LENGTH = 256
+NOT_IMPROVED = 3  # the program's status where plain rounding was as good
 
 
 class Importance:
@@ -57,6 +62,17 @@ def values(tensor):
     return dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
 
 
+def output_options(kind):
+    """Of quantize and calibrate, and the end of the output's name."""
+    if " " in kind:
+        form, budget = kind.split()
+        return ["--bpw", budget], ".gguf" if form == "gguf" else ""
+    if ":" in kind:
+        bits, group = kind.split(":")
+        return ["--bits", bits, "--group-size", group], ""
+    return ["--type", kind], ".gguf"
+
+
 class Bench:
     def __init__(self, o):
         self.o = o
@@ -64,18 +80,22 @@ class Bench:
         self.floats = self.made("f32.gguf", lambda out: self.ours("convert", "--floats", "f32", "-o", out))
         self.importance_file = o.work / "imatrix.gguf"
         if not self.importance_file.exists():
-            self.calibrate(o.work / "by_the_way.gguf", "q8_0", "--recipe", "fast", "--fit", "least-squares",
+            self.calibrate(o.work / "by_the_way.gguf", "--type", "q8_0", "--recipe", "fast", "--fit", "least-squares",
                            "--save-imatrix", self.importance_file)
         self.importance = Importance(self.importance_file)
-        self.originals = {t.name: values(t) for t in GGUFReader(self.floats).tensors if len(t.shape) > 1}
+        tensors = GGUFReader(self.floats).tensors
+        self.weights = sum(t.n_elements for t in tensors)
+        self.originals = {t.name: values(t) for t in tensors if len(t.shape) > 1}
 
     def ours(self, command, *options):
         argv = [self.o.mixtape, command, "-m", self.o.model, *options]
-        subprocess.run([str(a) for a in argv], check=True, capture_output=True)
+        done = subprocess.run([str(a) for a in argv], capture_output=True, text=True)
+        if done.returncode not in (0, NOT_IMPROVED):
+            raise RuntimeError(f"{argv}: {done.stderr}")
 
-    def calibrate(self, out, mix, *options):
+    def calibrate(self, out, *options):
         texts = [w for t in ("moby_dick.txt", "tiny_stories.txt") for w in ("--text", self.o.texts / t)]
-        self.ours("calibrate", "-o", out, "--type", mix, *texts, "--length", LENGTH, "--rows", 128,
+        self.ours("calibrate", "-o", out, *texts, "--length", LENGTH, "--rows", 128,
                   "--validation-rows", 8, "--report-rows", 8, "--batch", 4, *options)
 
     def made(self, name, make):
@@ -84,20 +104,22 @@ class Bench:
             make(out)
         return out
 
-    def files(self, mix):
-        """Method -> file and seconds."""
+    def makers(self, kind):
+        """By method."""
+        options, end = output_options(kind)
         quantize = [self.o.llama_quantize, "--imatrix", self.importance_file, self.floats]
         makers = {
             "llama-quantize": lambda out: subprocess.run(
-                [str(a) for a in [*quantize, out, mix.upper(), 2]], check=True, capture_output=True),
-            "fit": lambda out: self.ours("quantize", "-o", out, "--type", mix, "--imatrix", self.importance_file),
+                [str(a) for a in [*quantize, out, kind.upper(), 2]], check=True, capture_output=True),
+            "rounding": lambda out: self.ours("quantize", "-o", out, *options),
+            "fit": lambda out: self.ours("quantize", "-o", out, *options, "--imatrix", self.importance_file),
+            "fast": lambda out: self.calibrate(out, *options, "--recipe", "fast"),
         }
         if self.o.steps > 0:
-            makers["calibrated"] = lambda out: self.calibrate(out, mix, "--steps", self.o.steps)
-        for method, make in makers.items():
-            start = time.time()
-            out = self.made(f"{mix} {method}.gguf", make)
-            yield method, out, time.time() - start
+            makers["calibrated"] = lambda out: self.calibrate(out, *options, "--steps", self.o.steps)
+        wanted = ("fast", "calibrated") if " " in kind else ("rounding", "fit", "fast", "calibrated") if not end else (
+            "llama-quantize", "fit", "fast", "calibrated")
+        return {method: make for method, make in makers.items() if method in wanted}
 
     def kl(self, path):
         figures = {}
@@ -112,18 +134,40 @@ class Bench:
             figures[text + "_kl"], figures[text + "_error"] = found["kl"]["mean"], found["kl"]["mean_error"]
         return figures
 
-    def rows(self, mix):
+    def types_and_errors(self, path):
+        """Of each tensor of a GGUF file."""
+        tensors = {t.name: t for t in GGUFReader(path).tensors}
+        return ({n: t.tensor_type for n, t in tensors.items()},
+                {n: self.importance.error(n, values(tensors[n]) - w) for n, w in self.originals.items()})
+
+    def beside_peer(self, path, peer):
+        types, errors = self.types_and_errors(path)
+        ratios = [errors[n] / peer[1][n] for n in errors if peer[1][n] > 0 and types[n] == peer[0][n]]
+        return {"other_types": sum(types[n] != peer[0][n] for n in types), "worst_error": f"{max(ratios):.4f}",
+                "mean_error": f"{np.mean(ratios):.4f}"}
+
+    def rows(self, kind, done):
+        """Of what is not done; what llama-quantize makes comes first, and is always there."""
+        _, end = output_options(kind)
         peer = None
-        for method, path, seconds in self.files(mix):
-            tensors = {t.name: t for t in GGUFReader(path).tensors}
-            types = {n: t.tensor_type for n, t in tensors.items()}
-            errors = {n: self.importance.error(n, values(tensors[n]) - w) for n, w in self.originals.items()}
-            if peer is None:
-                peer = (types, errors)
-            ratios = [errors[n] / peer[1][n] for n in errors if peer[1][n] > 0 and types[n] == peer[0][n]]
-            yield {"model": self.o.model.name, "type": mix, "method": method, "bytes": path.stat().st_size,
-                   "other_types": sum(types[n] != peer[0][n] for n in types), "worst_error": f"{max(ratios):.4f}",
-                   "mean_error": f"{np.mean(ratios):.4f}", "seconds": f"{seconds:.1f}", **self.kl(path)}
+        for method, make in self.makers(kind).items():
+            is_done = (self.o.model.name, kind, method) in done
+            if is_done and method != "llama-quantize":
+                continue
+            start = time.time()
+            path = self.made(f"{kind} {method}{end}", make)
+            seconds = time.time() - start
+            if method == "llama-quantize":
+                peer = self.types_and_errors(path)
+            if not is_done:
+                yield self.row(kind, method, path, seconds, peer)
+
+    def row(self, kind, method, path, seconds, peer):
+        size = stored(path)
+        return {"model": self.o.model.name, "type": kind, "method": method,
+                "bytes": path.stat().st_size if path.is_file() else size,
+                "bits_per_weight": f"{8 * size / self.weights:.3f}", "seconds": f"{seconds:.1f}",
+                **(self.beside_peer(path, peer) if peer else {}), **self.kl(path)}
 
 
 def arguments():
@@ -145,10 +189,8 @@ def main():
     else:
         o.out.write_text(",".join(COLUMNS) + "\n")
     bench = Bench(o)
-    for mix in o.types:
-        for row in bench.rows(mix):
-            if (row["model"], mix, row["method"]) in done:
-                continue
+    for kind in o.types:
+        for row in bench.rows(kind, done):
             with o.out.open("a") as out:
                 csv.DictWriter(out, COLUMNS, lineterminator="\n").writerow(row)
             print(row, flush=True)

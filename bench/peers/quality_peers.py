@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 from quality_models import Calibration, llama_from_gguf, mixture, stories
+from stored_bytes import stored
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -30,10 +31,11 @@ COLUMNS = ["model", "setting", "method", "bits_per_weight", "bytes", "wikitext2_
 
 
 class Ours:
-    """`mixtape quantize` or `calibrate` with these options."""
+    """`mixtape quantize` or `calibrate` with these options, a GGUF file where they name one of its types."""
 
     def __init__(self, method, command, *options):
         self.method, self.command, self.options = method, command, options
+        self.end = ".gguf" if "--type" in options or "gguf" in options else ""
 
     def argv(self, bench, out):
         base = [bench.mixtape, self.command, "-m", bench.model, "-o", out, *self.options]
@@ -49,6 +51,7 @@ class Ours:
 
 class Peer:
     """peer_quantizers.py with these options."""
+    end = ""
 
     def __init__(self, method, name, **options):
         self.method, self.name, self.options = method, name, options
@@ -99,6 +102,21 @@ def mixed(bpw, low, high, bits, group, more):
                for recipe in ("fast", "good")])
 
 
+def frontier():
+    """What else lies between 2 and 8 bits per weight, in MLX's format and in GGUF's types."""
+    settings = {}
+    for bits, group in ((2, 64), (2, 32), (3, 32), (4, 32), (5, 64), (6, 64)):
+        size = ("--bits", bits, "--group-size", group)
+        settings[f"{bits} bits, group {group}"] = [Ours("MLX rounding", "quantize", *size)] + recipes(*size)
+    for bpw in (2.75, 3.5, 5, 6):
+        settings[f"chosen bits, {bpw} bits per weight"] = recipes("--bpw", bpw)
+    for kind in ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0"):
+        settings[f"GGUF {kind}"] = recipes("--type", kind)
+    for bpw in (5, 6):
+        settings[f"GGUF chosen types, {bpw} bits per weight"] = recipes("--format", "gguf", "--bpw", bpw)
+    return settings
+
+
 def cases(rates, batch, more):
     gptq = Peer("mlx_lm.gptq", "gptq", bits=4, group=64, fallback_bits=6, fallback_group=64)
     awq = Peer("mlx_lm.awq", "awq", bits=4, group=64, embed_bits=4, embed_group=32, **more.get("awq", {}))
@@ -112,17 +130,8 @@ def cases(rates, batch, more):
         "5 bits per weight": mixed(5.0, 4, 5, 4, 32, more),
         "4.5 bits per weight": mixed(4.5, 3, 5, 4, 64, more),
         "3.5 bits per weight": mixed(3.5, 2, 4, 3, 64, more),
+        **frontier(),
     }
-
-
-def stored(directory):
-    """Bytes of the tensors."""
-    total = 0
-    for file in directory.glob("*.safetensors"):
-        with open(file, "rb") as f:
-            header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-        total += sum(t["data_offsets"][1] - t["data_offsets"][0] for name, t in header.items() if name != "__metadata__")
-    return total
 
 
 def measured(argv, log):
@@ -195,10 +204,11 @@ class Bench:
                     print(f"{self.name}, {setting}, {case.method}: {error}", flush=True)
 
     def row(self, setting, case):
-        student = self.work / re.sub("[^A-Za-z0-9.]+", "-", f"{setting} {case.method}")
+        student = self.work / re.sub("[^A-Za-z0-9.]+", "-", f"{setting} {case.method}{case.end}")
         cost = student.with_name(student.name + ".cost.json")
         if not cost.exists():
             shutil.rmtree(student, ignore_errors=True)
+            student.unlink(missing_ok=True)
             costs = measured(case.argv(self, student), student.with_name(student.name + ".log"))
             cost.write_text(json.dumps(costs))
         wall, cpu, peak = json.loads(cost.read_text())

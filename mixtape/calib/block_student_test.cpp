@@ -6,6 +6,7 @@
 
 #include "mixtape/calib/block_codes.h"
 #include "mixtape/calib/calibrate.h"
+#include "mixtape/calib/checked_plan.h"
 #include "mixtape/calib/dwq.h"
 #include "mixtape/calib/fit_students.h"
 #include "mixtape/calib/float_model.h"
@@ -15,6 +16,7 @@
 #include "mixtape/calib/recipe.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/quant/block_bytes.h"
+#include "mixtape/quant/gguf_export.h"
 #include "mixtape/quant/weight_codec.h"
 #include "mixtape/testing/check_op.h"
 #include "mixtape/testing/temp_directory.h"
@@ -121,6 +123,29 @@ TEST_F(BlockStudentTest, TheBytesAreWhatWasMeasured) {
   const Evaluation found = evaluate_stored(read, teacher, DType::f32, rows_, 4, {}, "test");
   EXPECT_EQ(found.kl->mean, c.report.result->kl->mean);
   EXPECT_LT(found.kl->mean, c.report.initial.kl->mean);
+}
+
+// Of a size to the byte, and nearer to the model than one type for all of the same size.
+TEST_F(BlockStudentTest, TypesWithinABudget) {
+  const CalibrationData data{rows_, rows_, {}, {}};
+  const Teacher teacher(*source_, DType::f32, false, tape_);
+  const QuantizationPlan open = plan_quantization(*source_, open_options(true));
+  const SensitivityOptions o{.fits = fits(InitialFit::gptq), .references = reference_formats(true)};
+  std::vector<ModuleLosses> losses = measure_sensitivity(teacher, open, data, o);
+  for (const BlockType type : {BlockType::q3_k, BlockType::q4_k}) {
+    const QuantizationPlan uniform = plan_quantization(*source_, {.params = type});
+    const std::int64_t bytes = gguf_tensor_bytes(*source_, uniform, DType::f32);
+    const CheckedPlan checked = checked_plan_within(teacher, open, losses, data, bytes, DType::f32, o);
+    const GgufPlan file = plan_gguf(*source_, checked.plan, DType::f32);
+    std::int64_t tensors = 0;
+    for (const auto& [name, slot] : file.layout().slots()) tensors += static_cast<std::int64_t>(slot.bytes);
+    EXPECT_LE(tensors, bytes);
+    EXPECT_GT(tensors, bytes - bytes / 50);
+    EXPECT_EQ(tensors, gguf_tensor_bytes(*source_, checked.plan, DType::f32));
+    const auto fitted = fit_students(teacher, uniform, o.fits, rows_, 4);
+    const Evaluation found = evaluate_stored(fitted.back().student, teacher, DType::f32, rows_, 4);
+    EXPECT_LT(checked.kl, 0.95 * found.kl->mean) << block_format(type).name;
+  }
 }
 
 TEST_F(BlockStudentTest, ADirectoryOfMlxDoesNotHoldThem) {

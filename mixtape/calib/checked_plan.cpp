@@ -20,14 +20,14 @@ double kl_of(const Teacher& teacher, const QuantizationPlan& plan, const Calibra
 }
 
 // Formats that are worth their bytes, smallest first: each one has a lower KL than all that are smaller.
-std::vector<AffineParams> frontier(const PlannedModule& module, const ModuleLosses& losses, DType storage) {
+std::vector<WeightFormat> frontier(const PlannedModule& module, const ModuleLosses& losses, DType storage) {
   std::map<std::int64_t, FormatLoss> by_bytes;
   for (const FormatLoss& f : losses.formats) {
     const auto [at, is_new] =
-        by_bytes.emplace(affine_codec().stored_bytes(module.shape, f.format, storage), f);
+        by_bytes.emplace(codec_of(f.format).stored_bytes(module.shape, f.format, storage), f);
     if (!is_new && f.kl < at->second.kl) at->second = f;
   }
-  std::vector<AffineParams> formats;
+  std::vector<WeightFormat> formats;
   double least = HUGE_VAL;
   for (const auto& [bytes, f] : by_bytes) {
     if (f.kl >= least) continue;
@@ -38,9 +38,9 @@ std::vector<AffineParams> frontier(const PlannedModule& module, const ModuleLoss
 }
 
 // The format that the plan gives the module, and those beside it.
-std::vector<AffineParams> near_formats(const PlannedModule& module, const ModuleLosses& losses,
+std::vector<WeightFormat> near_formats(const PlannedModule& module, const ModuleLosses& losses,
                                        DType storage) {
-  const std::vector<AffineParams> all = frontier(module, losses, storage);
+  const std::vector<WeightFormat> all = frontier(module, losses, storage);
   const auto chosen = std::find(all.begin(), all.end(), *module.stored);
   if (chosen == all.end()) return {};
   return {chosen == all.begin() ? chosen : chosen - 1, all.end() - chosen > 1 ? chosen + 2 : chosen + 1};
@@ -55,7 +55,7 @@ CheckedPlan checked_plan_within(const Teacher& teacher, const QuantizationPlan& 
   const ModelSource& source = teacher.source();
   QuantizationPlan first = plan_within(source, plan, losses, bytes, storage);
   const double first_kl = kl_of(teacher, first, data, options, hooks);
-  std::map<std::string, std::vector<AffineParams>> wanted;  // by path
+  std::map<std::string, std::vector<WeightFormat>> wanted;  // by path
   for (const ModuleLosses& m : losses) wanted[m.path] = near_formats(*first.find(m.path), m, storage);
   const RunHooks swaps{.progress =
                            [&](StageProgress p) {
@@ -66,7 +66,7 @@ CheckedPlan checked_plan_within(const Teacher& teacher, const QuantizationPlan& 
   measure_more(
       teacher, plan, data, options,
       [&](const ModuleLosses& m, const FormatLoss& f) {
-        const std::vector<AffineParams>& formats = wanted.at(m.path);
+        const std::vector<WeightFormat>& formats = wanted.at(m.path);
         return std::find(formats.begin(), formats.end(), f.format) != formats.end();
       },
       losses, swaps);

@@ -78,8 +78,9 @@ std::vector<Method> training_methods(Learning learning, DwqOptions o) {
   return methods;
 }
 
-SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length, const Device& device) {
-  SensitivityOptions o;
+SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length, const Device& device,
+                                  bool in_blocks) {
+  SensitivityOptions o{.references = reference_formats(in_blocks)};
   if (!device.caps().has_host_memory) return o;
   const std::vector<ModelTensor> tensors = tensor_list(config);
   const auto modules = std::count_if(tensors.begin(), tensors.end(),
@@ -88,7 +89,7 @@ SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length
   const double row = static_cast<double>(modules * length) * weights_per_token(config);
   const auto rows = [&](std::size_t formats) { return 3e13 / (row * static_cast<double>(formats)); };
   if (rows(o.references.size()) >= static_cast<double>(o.kl_rows)) return o;
-  o.references = {{3, 64}};
+  o.references = {o.references[1]};
   o.kl_rows = static_cast<std::int64_t>(std::clamp(rows(1), 1.0, static_cast<double>(o.kl_rows)));
   return o;
 }

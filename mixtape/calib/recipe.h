@@ -57,6 +57,8 @@ std::vector<Method> training_methods(Learning learning, DwqOptions dwq);
 // Where bits are chosen: in which formats each module's KL is measured and on how many rows of `length` tokens. Three
 // formats and 8 rows; on a CPU 3 bits alone and 1 to 8 rows where that would be more than about 3e13 operations (five
 // minutes on two cores).
-SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length, const Device& device);
+// Of affine formats, or with `in_blocks` of GGUF's types.
+SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length, const Device& device,
+                                  bool in_blocks = false);
 
 }  // namespace mixtape

@@ -17,6 +17,9 @@ const std::string kStage = "measuring modules";
 constexpr std::int64_t kSampledRows = 256;     // of a matrix, whose error stands for that of all
 constexpr std::int64_t kLeastOfAnExpert = 16;  // of those, of each expert
 constexpr std::int32_t kBits[] = {2, 3, 4, 5, 6, 8}, kGroups[] = {128, 64, 32};
+constexpr BlockType kBlocks[] = {BlockType::q2_k, BlockType::q3_k, BlockType::q4_0, BlockType::q4_k,
+                                 BlockType::q4_1, BlockType::q5_0, BlockType::q5_k, BlockType::q5_1,
+                                 BlockType::q6_k, BlockType::q8_0};
 
 // Rows of w [..., N, K] spread over each matrix: [..., n, K].
 Buffer sampled_rows(const Buffer& w) {
@@ -134,7 +137,7 @@ class Measurement {
       f.is_measured = true;
     }
     require(std::isfinite(f.error) && std::isfinite(f.kl), kStage, ": '", planned.path, "' at ",
-            f.format.bits, " bits has KL ", f.kl, " and error ", f.error, ", expected finite numbers");
+            f.format.name(), " has KL ", f.kl, " and error ", f.error, ", expected finite numbers");
   }
 
   // By the fits that take no more than these statistics.
@@ -165,13 +168,11 @@ class Measurement {
   std::int64_t total_ = 0;
 };
 
-bool is_reference(const std::vector<AffineParams>& references, AffineParams format, std::int64_t cols) {
-  const auto stands_for = [&](const AffineParams& r) {
-    const auto group = std::find_if(std::begin(kGroups), std::end(kGroups),
-                                    [&](std::int32_t g) { return g <= r.group_size && cols % g == 0; });
-    return format.bits == r.bits && group != std::end(kGroups) && format.group_size == *group;
-  };
-  return references.empty() || std::any_of(references.begin(), references.end(), stands_for);
+bool is_reference(const std::vector<WeightFormat>& references, const WeightFormat& format,
+                  std::int64_t cols) {
+  return references.empty() ||
+         std::any_of(references.begin(), references.end(),
+                     [&](const WeightFormat& r) { return fitting_format(cols, r, true) == format; });
 }
 
 std::span<const TokenRow> first(const std::vector<TokenRow>& rows, std::int64_t count) {
@@ -190,14 +191,22 @@ std::span<const TokenRow> statistics_rows(const CalibrationData& data, const Sen
   return first(data.train, o.statistics_rows);
 }
 
-std::vector<AffineParams> candidate_formats(std::int64_t cols) {
-  std::vector<AffineParams> formats;
-  for (const std::int32_t bits : kBits) {
-    for (const std::int32_t group : kGroups) {
-      if (cols % group == 0) formats.push_back({bits, group});
+std::vector<WeightFormat> candidate_formats(std::int64_t cols, bool in_blocks) {
+  std::vector<WeightFormat> formats;
+  if (in_blocks) {
+    formats.assign(std::begin(kBlocks), std::end(kBlocks));
+  } else {
+    for (const std::int32_t bits : kBits) {
+      for (const std::int32_t group : kGroups) formats.push_back({bits, group});
     }
   }
+  std::erase_if(formats, [&](const WeightFormat& f) { return cols % f.unit() != 0; });
   return formats;
+}
+
+std::vector<WeightFormat> reference_formats(bool in_blocks) {
+  if (in_blocks) return {BlockType::q2_k, BlockType::q3_k, BlockType::q4_k};
+  return {{2, 64}, {3, 64}, {4, 64}};
 }
 
 void estimate_kl(std::vector<FormatLoss>& formats) {
@@ -245,7 +254,8 @@ std::vector<ModuleLosses> measure_sensitivity(const Teacher& teacher, const Quan
   for (const PlannedModule& m : plan.modules) {
     if (!m.by_default) continue;
     losses.push_back({m.path, {}});
-    for (const AffineParams& f : candidate_formats(m.shape.cols())) losses.back().formats.push_back({f});
+    for (const WeightFormat& f : candidate_formats(m.shape.cols(), plan.config.defaults.is_blocks()))
+      losses.back().formats.push_back({f});
   }
   const Wants references = [&](const ModuleLosses& m, const FormatLoss& f) {
     return is_reference(o.references, f.format, plan.find(m.path)->shape.cols());

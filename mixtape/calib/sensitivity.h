@@ -11,11 +11,17 @@
 
 namespace mixtape {
 
+// Formats of one kind: affine ones, or with `in_blocks` GGUF's. Bits 2, 3, 4, 5, 6 and 8 in groups of 32, 64 and 128, or
+// Q2_K to Q8_0, Q4_0 to Q5_1, of which whole groups or blocks make up rows of `cols` weights.
+std::vector<WeightFormat> candidate_formats(std::int64_t cols, bool in_blocks = false);
+// Of 2, 3 and 4 bits: enough to know the others by.
+std::vector<WeightFormat> reference_formats(bool in_blocks = false);
+
 struct SensitivityOptions {
   std::vector<Method> fits;  // one or more, those that the student will be fitted by
-  // KL is measured in these formats, in the largest group up to theirs that the module's input size allows, and follows
-  // from the error of the module's outputs in all others. Empty: it is measured in every format.
-  std::vector<AffineParams> references = {{2, 64}, {3, 64}, {4, 64}};
+  // KL is measured in these formats, or what fitting_format takes in their place, and follows from the error of the
+  // module's outputs in all others. Empty: it is measured in every format.
+  std::vector<WeightFormat> references = reference_formats();
   std::int64_t statistics_rows = 128;  // training rows that input statistics are gathered from, at most
   std::int64_t kl_rows = 8;  // validation rows that KL is measured on, at most; training rows without those
   std::int64_t batch_size = 8;
@@ -27,7 +33,7 @@ std::span<const TokenRow> statistics_rows(const CalibrationData& data, const Sen
 
 // A module in one format.
 struct FormatLoss {
-  AffineParams format;
+  WeightFormat format;
   // Of its outputs: tr((W - Q) H (W - Q)^T), H as in gptq.h, or its diagonal where no fit wants more. Of some rows of
   // W, fitted without error feedback, which is dear and lowers the errors of all formats much alike.
   double error = -1.0;  // below 0: not known yet
@@ -40,10 +46,8 @@ struct ModuleLosses {
   std::vector<FormatLoss> formats;
 };
 
-// Bits 2, 3, 4, 5, 6 and 8 in groups of 32, 64 and 128 that divide `cols`.
-std::vector<AffineParams> candidate_formats(std::int64_t cols);
-
-// Of the modules that the plan quantizes by default, in its order; the format that it gives them does not matter.
+// Of the modules that the plan quantizes by default, in its order, in the formats of the kind of its default; which format
+// it gives them does not matter.
 // Reports modules as the stage "measuring modules". Throws invalid_argument for options or rows that cannot hold, or a
 // KL that is not finite, naming the module; interrupted between modules and batches.
 std::vector<ModuleLosses> measure_sensitivity(const Teacher& teacher, const QuantizationPlan& plan,

@@ -10,6 +10,7 @@
 #include "mixtape/calib/module_kl.h"
 #include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/recipe.h"
+#include "mixtape/quant/gguf_export.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
@@ -19,10 +20,10 @@ constexpr std::int64_t kVocabulary = 263;
 
 class SensitivityTest : public ::testing::Test {
  protected:
-  void open(const std::string& model, const std::vector<ModuleRule>& rules = {}) {
+  void open(const std::string& model, bool in_blocks = false, const std::vector<ModuleRule>& rules = {}) {
     source_ = open_model("tests/data/parity/" + model);
     teacher_ = std::make_unique<Teacher>(*source_, DType::f32, false, tape_);
-    QuantizationOptions options = open_options();
+    QuantizationOptions options = open_options(in_blocks);
     options.rules = rules;
     plan_ = plan_quantization(*source_, options);
   }
@@ -34,7 +35,7 @@ class SensitivityTest : public ::testing::Test {
   }
 
   // KL of a student that has this module alone quantized, by the evaluation that reports use.
-  double directly(const std::string& path, AffineParams format, const std::vector<Method>& methods) {
+  double directly(const std::string& path, const WeightFormat& format, const std::vector<Method>& methods) {
     QuantizationOptions o{.params = format};
     for (const PlannedModule& m : plan_.modules) {
       if (m.kind != TensorKind::vector && m.path != path) o.modules.emplace(m.path, std::nullopt);
@@ -48,20 +49,30 @@ class SensitivityTest : public ::testing::Test {
   std::unique_ptr<ModelSource> source_;
   std::unique_ptr<Teacher> teacher_;
   QuantizationPlan plan_;
+  // Of the file that will hold the plan.
+  std::int64_t size_of(const QuantizationPlan& plan, bool in_blocks) const {
+    return in_blocks ? gguf_tensor_bytes(*source_, plan, DType::f32)
+                     : storage_size(*source_, plan, DType::f32).bytes;
+  }
+
   CalibrationData data_{random_rows(4, 17, kVocabulary, 1), random_rows(3, 13, kVocabulary, 9), {}, {}};
 };
 
 TEST_F(SensitivityTest, AModulesKlIsThatOfAStudentWithItAlone) {
   data_.validation[1].resize(6);  // padding does not count
-  for (const char* model : {"llama", "llama_tied_bias_rope3", "qwen3_moe"}) {
-    open(model);
+  const WeightFormat three_bits = {3, 32}, blocks = BlockType::q5_0;
+  for (const auto& [model, format] :
+       {std::pair("llama", three_bits), std::pair("llama_tied_bias_rope3", three_bits),
+        std::pair("qwen3_moe", three_bits), std::pair("llama_tied_bias_rope3", blocks),
+        std::pair("qwen3_moe", blocks)}) {
+    open(model, format.is_blocks());
     SensitivityOptions o = options();
-    o.references = {{3, 32}};
+    o.references = {format.is_blocks() ? BlockType::q4_k : format};  // rows are no blocks of 256
     o.batch_size = 2;
     std::size_t measured = 0;
     for (const ModuleLosses& m : losses(o)) {
       for (const FormatLoss& f : m.formats) {
-        EXPECT_EQ(f.is_measured, f.format == o.references[0]) << m.path;
+        EXPECT_EQ(f.is_measured, f.format == format) << m.path;
         if (!f.is_measured) continue;
         ++measured;
         const double expected = directly(m.path, f.format, o.fits);
@@ -99,10 +110,11 @@ TEST_F(SensitivityTest, KlFromAStudent) {
 
 // What was chosen is measured, the better of two plans is kept, and its KL is that of the whole student.
 TEST_F(SensitivityTest, PlansAreChecked) {
-  for (const char* model : {"qwen3", "qwen3_moe"}) {
-    open(model);
+  for (const auto& [model, in_blocks] :
+       {std::pair("qwen3", false), std::pair("qwen3_moe", false), std::pair("qwen3_moe", true)}) {
+    open(model, in_blocks);
     SensitivityOptions o = options();
-    o.references = {{3, 32}};
+    o.references = {in_blocks ? BlockType::q4_0 : WeightFormat(3, 32)};
     std::vector<ModuleLosses> found = losses(o);
     const SizeRange range = possible_sizes(*source_, plan_, DType::f32);
     const std::int64_t bytes = range.least + (range.most - range.least) / 3;
@@ -118,7 +130,7 @@ TEST_F(SensitivityTest, PlansAreChecked) {
                 2)
           << m.path;
     }
-    EXPECT_LE(storage_size(*source_, checked.plan, DType::f32).bytes, bytes);
+    EXPECT_LE(size_of(checked.plan, in_blocks), bytes);
     EXPECT_LE(checked.kl, checked.first_kl);
     const auto fitted = fit_students(*teacher_, checked.plan, o.fits, data_.train, 2);
     const double kl =
@@ -250,6 +262,19 @@ TEST_F(SensitivityTest, StopsAndRefuses) {
   MIXTAPE_EXPECT_ERROR(losses(options()), code, "found no row of two tokens");
 }
 
+TEST_F(SensitivityTest, FormatsOfBothKinds) {
+  const auto names = [](const std::vector<WeightFormat>& formats) {
+    std::string all;
+    for (const WeightFormat& f : formats) all += f.name() + " ";
+    return all;
+  };
+  EXPECT_EQ(names(candidate_formats(512, true)), "Q2_K Q3_K Q4_0 Q4_K Q4_1 Q5_0 Q5_K Q5_1 Q6_K Q8_0 ");
+  EXPECT_EQ(names(candidate_formats(96, true)), "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 ");
+  EXPECT_TRUE(candidate_formats(40, true).empty());
+  EXPECT_EQ(candidate_formats(512).size(), 18u);
+  EXPECT_EQ(candidate_formats(96).size(), 6u);
+}
+
 // ---- plans
 
 // Losses that fall with the bytes, for each module in its own measure.
@@ -259,7 +284,7 @@ std::vector<ModuleLosses> made_up(const QuantizationPlan& plan) {
   for (const PlannedModule& m : plan.modules) {
     if (!m.by_default) continue;
     all.push_back({m.path, {}});
-    for (const AffineParams& f : candidate_formats(m.shape.cols()))
+    for (const WeightFormat& f : candidate_formats(m.shape.cols(), plan.config.defaults.is_blocks()))
       all.back().formats.push_back({f, 0.0, weight * std::pow(4.0, -f.bits - 8.0 / f.group_size), false});
     weight *= 1.7;
   }
@@ -267,20 +292,22 @@ std::vector<ModuleLosses> made_up(const QuantizationPlan& plan) {
 }
 
 TEST_F(SensitivityTest, PlansOfEverySizeThatIsPossible) {
-  for (const char* model : {"llama", "llama_tied_bias_rope3", "qwen3_moe"}) {
-    open(model,
+  for (const auto& [model, in_blocks] :
+       {std::pair("llama", false), std::pair("llama_tied_bias_rope3", false), std::pair("qwen3_moe", false),
+        std::pair("llama_tied_bias_rope3", true), std::pair("qwen3_moe", true)}) {
+    open(model, in_blocks,
          {ModuleRule::parse("*.layers.0.*q_proj=6", "rule"), ModuleRule::parse("*.o_proj=float", "rule")});
     const std::vector<ModuleLosses> losses = made_up(plan_);
-    const SizeRange range = possible_sizes(*source_, plan_, DType::bf16);
+    const SizeRange range = possible_sizes(*source_, plan_, DType::f32);
     std::int64_t before = 0;
     for (int i = 0; i <= 8; ++i) {
       const std::int64_t bytes = range.least + (range.most - range.least) * i / 8;
-      const QuantizationPlan plan = plan_within(*source_, plan_, losses, bytes, DType::bf16);
-      const std::int64_t size = storage_size(*source_, plan, DType::bf16).bytes;
+      const QuantizationPlan plan = plan_within(*source_, plan_, losses, bytes, DType::f32);
+      const std::int64_t size = size_of(plan, in_blocks);
       EXPECT_LE(size, bytes);
       EXPECT_GT(size, before);
       before = size;
-      EXPECT_EQ(plan.find("model.layers.0.self_attn.q_proj")->stored, (StoredAs({6, 64})));
+      EXPECT_EQ(plan.find("model.layers.0.self_attn.q_proj")->stored, StoredAs(WeightFormat(6, in_blocks ? 32 : 64)));
       EXPECT_FALSE(plan.find("model.layers.1.self_attn.o_proj")->stored);
       EXPECT_EQ(plan.modules.size(), plan_.modules.size());
       for (std::size_t m = 0; m < plan.modules.size(); ++m)
@@ -290,7 +317,7 @@ TEST_F(SensitivityTest, PlansOfEverySizeThatIsPossible) {
     }
     const std::string sizes = str("expected ", range.least, " to ", range.most);
     for (const std::int64_t bytes : {range.least - 1, range.most + 1}) {
-      MIXTAPE_EXPECT_ERROR(plan_within(*source_, plan_, losses, bytes, DType::bf16),
+      MIXTAPE_EXPECT_ERROR(plan_within(*source_, plan_, losses, bytes, DType::f32),
                            ErrorCode::invalid_argument, sizes);
     }
   }

@@ -88,6 +88,21 @@ std::string model_name(const ModelSource& source) {
   return last.extension() == ".gguf" ? last.stem().string() : last.string();
 }
 
+nlohmann::json planned_config(const ModelSource& source, const QuantizationPlan& plan) {
+  nlohmann::json json = source.config_json();
+  if (plan.unties_embeddings) json["tie_word_embeddings"] = false;
+  return json;
+}
+
+// Without metadata.
+GgufPlan planned_tensors(const ModelSource& source, const ModelConfig& config, const QuantizationPlan& plan,
+                         std::optional<DType> floats) {
+  GgufPlan gguf;
+  gguf.tensors = tensors_of(source, config, plan, floats);
+  gguf.rope_divisors = gguf_rope_divisors(config);
+  return gguf;
+}
+
 Buffer dense_tensor(const ModelSource& source, const GgufPlannedTensor& t, const TensorProvider& tensors) {
   if (tensors.dense) return tensors.dense(t.tensor.name);
   const std::string& from = source_name(t.tensor, t.module);
@@ -114,22 +129,30 @@ GgufLayout GgufPlan::layout() const {
   return GgufLayout(metadata, specs);
 }
 
+std::int64_t GgufPlan::tensor_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& [name, slot] : layout().slots()) bytes += static_cast<std::int64_t>(slot.bytes);
+  return bytes;
+}
+
 std::map<GgufType, std::int64_t> GgufPlan::types() const {
   std::map<GgufType, std::int64_t> count;
   for (const GgufPlannedTensor& t : tensors) ++count[t.type];
   return count;
 }
 
+std::int64_t gguf_tensor_bytes(const ModelSource& source, const QuantizationPlan& plan, DType dtype) {
+  const ModelConfig config = ModelConfig::parse(planned_config(source, plan), source.where());
+  return planned_tensors(source, config, plan, dtype).tensor_bytes();
+}
+
 GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, std::optional<DType> floats,
                    const GgufMix* mix) {
-  nlohmann::json json = source.config_json();
-  if (plan.unties_embeddings) json["tie_word_embeddings"] = false;
+  const nlohmann::json json = planned_config(source, plan);
   const std::string where = source.where();
   const ModelConfig config = ModelConfig::parse(json, where);
-  GgufPlan gguf;
+  GgufPlan gguf = planned_tensors(source, config, plan, floats);
   add_gguf_config(json, where, gguf.metadata);
-  gguf.tensors = tensors_of(source, config, plan, floats);
-  gguf.rope_divisors = gguf_rope_divisors(config);
   gguf.metadata.add("general.type", "model");
   gguf.metadata.add("general.name", model_name(source));
   gguf.metadata.add("general.file_type", mix ? mix->file_type : file_type(source, gguf));

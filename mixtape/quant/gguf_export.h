@@ -29,6 +29,7 @@ struct GgufPlan {
   std::vector<float> rope_divisors;  // tensor rope_freqs.weight, where not empty
 
   GgufLayout layout() const;
+  std::int64_t tensor_bytes() const;               // without the space between them
   std::map<GgufType, std::int64_t> types() const;  // how many tensors each has
 };
 
@@ -41,6 +42,9 @@ GgufPlan plan_gguf(const ModelSource& source, const QuantizationPlan& plan, std:
 // Tensors of a GGUF file whose type is the planned one are written byte by byte as they are. For a plan of plan_of_stored;
 // the source must outlive it.
 void carry_tensors(const ModelSource& source, GgufPlan& plan);
+
+// tensor_bytes of that file; no matter whether llama.cpp knows the architecture and tokenizer.
+std::int64_t gguf_tensor_bytes(const ModelSource& source, const QuantizationPlan& plan, DType dtype);
 
 // Writes and commits `file`. Tensors that `tensors` does not give come from the source. Throws as write_quantized_model
 // does.

@@ -56,13 +56,6 @@ StoredAs read_module(const json& value, const WeightFormat& defaults, const std:
   fail(ErrorCode::format, where, ": is ", value.dump(), ", expected an object, true or false");
 }
 
-json to_object(const WeightFormat& format) {
-  if (!format.is_blocks()) return {{"group_size", format.group_size}, {"bits", format.bits}};
-  std::string mode = format.name();
-  std::transform(mode.begin(), mode.end(), mode.begin(), [](unsigned char c) { return std::tolower(c); });
-  return {{"mode", mode}};
-}
-
 void refuse_blocks(const WeightFormat& format, const std::string& where) {
   if (format.is_blocks())
     fail(ErrorCode::not_supported, where, ": mode is ", format.name(), ", expected \"affine\"");
@@ -77,6 +70,13 @@ void refuse_blocks(const QuantizationConfig& config, const std::string& where) {
 }
 
 }  // namespace
+
+json format_json(const WeightFormat& format) {
+  if (!format.is_blocks()) return {{"group_size", format.group_size}, {"bits", format.bits}};
+  std::string mode = format.name();
+  std::transform(mode.begin(), mode.end(), mode.begin(), [](unsigned char c) { return std::tolower(c); });
+  return {{"mode", mode}};
+}
 
 QuantizationConfig QuantizationConfig::parse(const json& object, const std::string& where) {
   if (!object.is_object())
@@ -114,9 +114,9 @@ std::optional<QuantizationConfig> QuantizationConfig::find(const json& config, c
 }
 
 json QuantizationConfig::to_json() const {
-  json object = to_object(defaults);
+  json object = format_json(defaults);
   if (!defaults.is_blocks()) object["mode"] = "affine";
-  for (const auto& [path, stored] : modules) object[path] = stored ? to_object(*stored) : json(false);
+  for (const auto& [path, stored] : modules) object[path] = stored ? format_json(*stored) : json(false);
   return object;
 }
 

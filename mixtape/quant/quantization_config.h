@@ -14,6 +14,9 @@
 
 namespace mixtape {
 
+// {"group_size": 64, "bits": 4} or {"mode": "q4_k"}.
+Json format_json(const WeightFormat& format);
+
 // Codes of this format, or none: the module stays in float.
 using StoredAs = std::optional<WeightFormat>;
 

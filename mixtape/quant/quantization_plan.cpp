@@ -106,19 +106,6 @@ std::int64_t smallest_unit(const WeightFormat& wanted) {
   return wanted.is_blocks() ? WeightFormat(smaller_blocks(wanted.block)).unit() : wanted.unit();
 }
 
-// The format to use for rows of `cols` weights, or none.
-StoredAs fitting_format(std::int64_t cols, const WeightFormat& wanted, bool smaller) {
-  if (cols % wanted.unit() == 0) return wanted;
-  if (wanted.is_blocks()) {
-    const WeightFormat other = smaller_blocks(wanted.block);
-    return cols % other.unit() == 0 ? StoredAs(other) : std::nullopt;
-  }
-  for (const std::int32_t group : {64, 32}) {
-    if (smaller && group < wanted.group_size && cols % group == 0) return WeightFormat(wanted.bits, group);
-  }
-  return std::nullopt;
-}
-
 // Decides how `module` is stored.
 void decide(PlannedModule& module, const Settings& settings, const QuantizationOptions& options) {
   const StoredAs* asked = settings.find(module.path);
@@ -197,6 +184,19 @@ void list_tensors(const ModelSource& source, const std::vector<ModelTensor>& ten
 }
 
 }  // namespace
+
+StoredAs fitting_format(std::int64_t cols, const WeightFormat& wanted, bool smaller_groups) {
+  if (cols % wanted.unit() == 0) return wanted;
+  if (wanted.is_blocks()) {
+    const WeightFormat other = smaller_blocks(wanted.block);
+    return cols % other.unit() == 0 ? StoredAs(other) : std::nullopt;
+  }
+  for (const std::int32_t group : {64, 32}) {
+    if (smaller_groups && group < wanted.group_size && cols % group == 0)
+      return WeightFormat(wanted.bits, group);
+  }
+  return std::nullopt;
+}
 
 QuantizationPlan plan_quantization(const ModelSource& source, const QuantizationOptions& options) {
   return plan_quantization(source, tensor_list(source.config()), options);

@@ -58,6 +58,10 @@ QuantizationPlan plan_quantization(const ModelSource& source, const Quantization
 QuantizationPlan plan_quantization(const ModelSource& source, const std::vector<ModelTensor>& tensors,
                                    const QuantizationOptions& options);
 
+// What rows of `cols` weights are stored as where `wanted` is asked for: blocks of 32 for rows that are no whole blocks of
+// 256, and with `smaller_groups` the largest group that divides them. None: float.
+StoredAs fitting_format(std::int64_t cols, const WeightFormat& wanted, bool smaller_groups);
+
 // What the planned model takes in storage: scales, biases and float tensors in `dtype`.
 struct StorageSize {
   std::int64_t bytes = 0;
