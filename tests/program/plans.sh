@@ -107,6 +107,14 @@ END
   [[ $output == *"peak memory"* ]] || complain "a dry run with a budget: $output"
   rm -r "$work"/mixed? "$work"/plan? "$work/again" "$work/sized" "$work/report" "$work/budget.py"
 
+  # Types of a GGUF file.
+  expect 0 "modules whose types are chosen" $budget --out "$work/a.gguf" --size 340KB --save-plan "$work/types"
+  grep -q '"mode": *"q' "$work/types" || complain "--save-plan of types: $(cat "$work/types")"
+  expect 0 "KL cut by" $budget --out "$work/b.gguf" --plan "$work/types"
+  cmp "$work/a.gguf" "$work/b.gguf" || complain "--plan of types makes another file"
+  expect 0 "Once" generate "$work/a.gguf" --prompt Once -n 4
+  rm "$work"/[ab].gguf "$work/types"
+
   budget="$budget --out $work/new"
   refused 2 "--bpw asks for " $budget --bpw 1.5
   refused 2 "bits per weight" $budget --bpw 16
@@ -117,7 +125,8 @@ END
   refused 2 "--bpw excludes --size" $budget --bpw 4.5 --size 340KB
   refused 2 "--bits excludes --bpw" $budget --bpw 4.5 --bits 4
   refused 2 "--plan excludes --size" $budget --size 340KB --plan "$work/plan"
-  refused 2 "--bpw and --size choose among the formats of an MLX directory" $budget --bpw 10.5 --format gguf
+  refused 2 "--bpw asks for " $budget --bpw 4 --format gguf
+  refused 2 "--smaller-groups" $budget --bpw 10.5 --format gguf --smaller-groups
   refused 2 "--save-plan has no effect: --dry-run measures nothing" $budget --size 340KB --dry-run --save-plan -
 }
 
