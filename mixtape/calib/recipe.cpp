@@ -80,7 +80,8 @@ std::vector<Method> training_methods(Learning learning, DwqOptions o) {
 
 SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length, const Device& device,
                                   bool in_blocks) {
-  SensitivityOptions o{.references = reference_formats(in_blocks)};
+  SensitivityOptions o;
+  o.references = reference_formats(in_blocks);
   if (!device.caps().has_host_memory) return o;
   const std::vector<ModelTensor> tensors = tensor_list(config);
   const auto modules = std::count_if(tensors.begin(), tensors.end(),

@@ -132,7 +132,7 @@ TEST_F(SensitivityTest, PlansAreChecked) {
     }
     EXPECT_LE(size_of(checked.plan, in_blocks), bytes);
     EXPECT_LE(checked.kl, checked.first_kl);
-    const auto fitted = fit_students(*teacher_, checked.plan, o.fits, data_.train, 2);
+    const auto fitted = fit_students(*teacher_, checked.plan, o.fits, data_.train, o.batch_size);
     const double kl =
         evaluate_stored(fitted.back().student, *teacher_, DType::f32, data_.validation, 3).kl->mean;
     EXPECT_NEAR(checked.kl, kl, 1e-6 + 1e-4 * kl) << model;

@@ -131,7 +131,8 @@ GgufLayout GgufPlan::layout() const {
 
 std::int64_t GgufPlan::tensor_bytes() const {
   std::int64_t bytes = 0;
-  for (const auto& [name, slot] : layout().slots()) bytes += static_cast<std::int64_t>(slot.bytes);
+  const GgufLayout all = layout();
+  for (const auto& [name, slot] : all.slots()) bytes += static_cast<std::int64_t>(slot.bytes);
   return bytes;
 }
 
