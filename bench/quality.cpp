@@ -12,6 +12,7 @@
 //     steps=150 batch=16 temperature=1
 //     grid_free=yes              the model's weights are first moved at random inside their 4-bit cells and healed by
 //                                distillation from the original: a teacher without the grid of its Q4_1 file
+//     save=FILE.gguf             keeps that teacher, in bf16
 // Prints CSV: model,bits,group,stage,text,kl,kl_error,cut against mlx in %,seconds of the stage.
 //
 // With uniform=BITS:GROUP[,...] it compares plans instead: for each format the model in that format alone, and the plan
@@ -44,6 +45,7 @@
 #include "mixtape/calib/self_text.h"
 #include "mixtape/calib/text_rows.h"
 #include "mixtape/core/stopwatch.h"
+#include "mixtape/quant/gguf_export.h"
 #include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
@@ -87,7 +89,15 @@ class Bench {
     if (s_.text("grid_free", "no") == "yes") {
       original_ = std::move(source_);
       source_ = without_grid(*original_, original, data_.train, s_.whole("batch", 16));
+      if (s_.values.contains("save")) save(s_.text("save", ""));
     }
+  }
+
+  void save(const std::string& path) const {
+    const QuantizationPlan floats =
+        plan_quantization(*source_, {.rules = {ModuleRule::parse("*=float", "teacher")}});
+    AtomicFile file(path);
+    write_gguf_model(file, *source_, plan_gguf(*source_, floats, DType::bf16), {});
   }
 
   void run() {

@@ -14,11 +14,11 @@ namespace mixtape::cli {
 
 void BitBudget::add(CLI::App& command) {
   OptionGroup group(command, "Output");
-  CLI::Option* bpw =
-      group.number("--bpw", bits_per_weight, {.least = 1, .most = 32},
-                   "Choose bits and group of each module, or its type in a GGUF file, by its measured KL: so "
-                   "many bits per weight, 8 * bytes / weights of the whole model with scales, biases and what "
-                   "stays in float");
+  CLI::Option* bpw = group.number(
+      "--bpw", bits_per_weight, {.least = 1, .most = 32},
+      "Choose bits and group of each module, or its type in a GGUF file, by its measured KL: so "
+      "many bits per weight, 8 * bytes / weights of the whole model with scales, biases and what "
+      "stays in float");
   bpw->default_str("");
   CLI::Option* bytes = group.bytes("--size", size, "The same, for so many bytes of weights: 300MB, 1.5GB");
   bpw->excludes(bytes);
@@ -50,7 +50,8 @@ void BitBudget::print(const OpenedModel& opened, const QuantizationPlan& plan,
              format_bytes(static_cast<double>(bytes(opened, plan))), free,
              plan.config.defaults.is_blocks() ? "types" : "bits and groups");
   fmt::print(
-      "measured     KL of each alone at up to {} formats, on {} rows; at the others the error of its outputs\n",
+      "measured     KL of each alone at up to {} formats, on {} rows; at the others the error of its "
+      "outputs\n",
       o.references.size(), o.kl_rows);
 }
 

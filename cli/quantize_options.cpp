@@ -67,8 +67,8 @@ void QuantizeOptions::finish(const CLI::App& command) const {
           "', expected a name that ends in .gguf, or --format gguf");
   if (type.empty() && !chooses_types()) return;
   for (const char* name : {"--rounding", "--smaller-groups"})
-    require(command.count(name) == 0, name, " has no effect: ",
-            type.empty() ? "a GGUF file's types are chosen" : "--type " + type);
+    require(command.count(name) == 0, name,
+            " has no effect: ", type.empty() ? "a GGUF file's types are chosen" : "--type " + type);
 }
 
 QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {

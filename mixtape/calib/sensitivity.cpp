@@ -170,9 +170,9 @@ class Measurement {
 
 bool is_reference(const std::vector<WeightFormat>& references, const WeightFormat& format,
                   std::int64_t cols) {
-  return references.empty() ||
-         std::any_of(references.begin(), references.end(),
-                     [&](const WeightFormat& r) { return fitting_format(cols, r, true) == format; });
+  return references.empty() || std::any_of(references.begin(), references.end(), [&](const WeightFormat& r) {
+           return fitting_format(cols, r, true) == format;
+         });
 }
 
 std::span<const TokenRow> first(const std::vector<TokenRow>& rows, std::int64_t count) {

@@ -307,7 +307,8 @@ TEST_F(SensitivityTest, PlansOfEverySizeThatIsPossible) {
       EXPECT_LE(size, bytes);
       EXPECT_GT(size, before);
       before = size;
-      EXPECT_EQ(plan.find("model.layers.0.self_attn.q_proj")->stored, StoredAs(WeightFormat(6, in_blocks ? 32 : 64)));
+      EXPECT_EQ(plan.find("model.layers.0.self_attn.q_proj")->stored,
+                StoredAs(WeightFormat(6, in_blocks ? 32 : 64)));
       EXPECT_FALSE(plan.find("model.layers.1.self_attn.o_proj")->stored);
       EXPECT_EQ(plan.modules.size(), plan_.modules.size());
       for (std::size_t m = 0; m < plan.modules.size(); ++m)
