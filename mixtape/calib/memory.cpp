@@ -24,7 +24,9 @@ double kept_of(const DeltaNetSpec& d, double hidden) {
   const auto keys = static_cast<double>(d.keys()), values = static_cast<double>(d.values());
   return 4.0 * hidden + 10.0 * keys + 8.0 * values + static_cast<double>(d.key_dim) * values / 64.0;
 }
-double kept_of(const DenseMlpSpec& m, double) { return 3.0 * static_cast<double>(m.width); }
+double kept_of(const DenseMlpSpec& m, double) {
+  return (m.activation == Activation::silu ? 3.0 : 4.0) * static_cast<double>(m.width);
+}
 double kept_of(const SparseMlpSpec& m, double hidden) {
   const double shared = m.shared_width > 0 ? hidden + 3.0 * static_cast<double>(m.shared_width) : 0.0;
   return static_cast<double>(m.experts_per_token) * (2.0 * hidden + 3.0 * static_cast<double>(m.width)) +
@@ -33,7 +35,8 @@ double kept_of(const SparseMlpSpec& m, double hidden) {
 
 double kept_per_token(const LayerSpec& layer, std::int64_t hidden) {
   const auto kept = [&](const auto& spec) { return kept_of(spec, static_cast<double>(hidden)); };
-  return std::visit(kept, layer.mixer) + std::visit(kept, layer.mlp);
+  const double after = layer.norms == NormPlaces::both ? 2.0 * static_cast<double>(hidden) : 0.0;
+  return std::visit(kept, layer.mixer) + std::visit(kept, layer.mlp) + after;
 }
 
 // Elements of the second moments of a layer's inputs: of its two halves, and of what their last matrices read.

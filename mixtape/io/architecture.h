@@ -20,11 +20,17 @@ struct Architecture {
   std::string gguf = "";   // general.architecture; empty: GGUF files store such a model as another type
   // GGUF stores the rows of each head of q and k in pairs (i, i + half of the head).
   bool gguf_interleaves_heads = false;
-  // Of the keys that are refused because they would change the model (refused_keys()), those that it reads.
+  // The type's own keys, and of those that are refused because they would change the model (refused_keys()) the ones
+  // that it reads.
   std::vector<std::string_view> reads = {};
   // Modules whose weights Hugging Face stores less 1; MLX and GGUF files, and everything here, have the weights
   // themselves. A name stands for every path that ends with it.
   std::vector<std::string_view> zero_centred = {};
+  // Keys that change nothing, beside those of every type. A type that names any refuses every key that it doesn't know.
+  std::vector<std::string_view> harmless = {};
+  // model_type of directories whose text part is such a model, and, as JSON, what that part leaves to defaults.
+  std::string multimodal = "";
+  std::string text_defaults = "{}";
   // Of the keys "<gguf>.<key>", those that read_gguf reads.
   std::vector<std::string_view> gguf_keys = {};
 

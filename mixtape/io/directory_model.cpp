@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/architecture.h"
 #include "mixtape/io/expert_names.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/safetensors_directory.h"
+#include "mixtape/io/text_part.h"
 #include "mixtape/io/tokenizer_files.h"
 
 namespace mixtape {
@@ -87,11 +89,16 @@ class DirectoryModel final : public ModelSource {
   std::map<std::string, Stack> tensors_;
   std::vector<std::string> notices_;
   bool is_mlx_ = false;
+  bool is_text_part_ = false;  // of a multimodal directory
 };
 
 DirectoryModel::DirectoryModel(const fs::path& path)
     : path_(path), files_(path), config_(read_config_json(path / "config.json")) {
   is_mlx_ = has_mlx_layout();
+  if (std::optional<json> text = text_config(config_, (path / "config.json").string())) {
+    config_ = std::move(*text);
+    is_text_part_ = true;
+  }
   read_tensors();
   add_model_prefix();
   settle_taps();
@@ -188,9 +195,16 @@ bool DirectoryModel::same_bytes(const std::string& a, const std::string& b) cons
 
 void DirectoryModel::read_tensors() {
   std::map<std::string, ExpertParts> experts;
-  for (const std::string& name : files_.names()) {
-    if (name.ends_with("rotary_emb.inv_freq")) continue;  // follows from the config
-    const TensorView& view = files_.at(name);
+  std::set<std::string> left_out;
+  for (const std::string& stored : files_.names()) {
+    if (stored.ends_with("rotary_emb.inv_freq")) continue;  // follows from the config
+    const std::optional<std::string> text = is_text_part_ ? text_tensor(stored) : stored;
+    if (!text) {
+      left_out.insert(part_of(stored));
+      continue;
+    }
+    const std::string& name = *text;
+    const TensorView& view = files_.at(stored);
     const ExpertName found = parse_expert_name(name);
     switch (found.kind) {
       case ExpertName::Kind::none:
@@ -210,6 +224,7 @@ void DirectoryModel::read_tensors() {
     }
   }
   for (const auto& [name, parts] : experts) add_experts(name, parts);
+  if (is_text_part_) notices_.push_back(text_notice(left_out));
 }
 
 void DirectoryModel::add(const std::string& name, Stack stack) {

@@ -19,9 +19,10 @@ struct GgufKey {
 };
 
 struct GgufArchitecture {
-  std::string name;                // general.architecture
-  bool has_rope_freqs = false;     // llama.cpp reads a tensor of divisors of the rotary frequencies
-  std::vector<GgufKey> keys = {};  // the type's own
+  std::string name;                 // general.architecture
+  bool has_rope_freqs = false;      // llama.cpp reads a tensor of divisors of the rotary frequencies
+  std::vector<GgufKey> keys = {};   // the type's own: whole numbers
+  std::vector<GgufKey> reals = {};  // and real ones
   // Adds to a config.json what it leaves to defaults of these keys; throws not_supported for what llama.cpp does not
   // compute.
   void (*write)(const ModelConfig& config, Json& out, const std::string& where) = nullptr;

@@ -55,8 +55,11 @@ void add_gguf_config(const json& config_json, const std::string& where, GgufMeta
   };
   for (const GgufKey& key : kWholes) add_whole(key);
   for (const GgufKey& key : written->keys) add_whole(key);
-  for (const GgufKey& key : kReals)
+  const auto add_real = [&](const GgufKey& key) {
     metadata.add(prefix + std::string(key.key), complete.at(key.config).get<float>());
+  };
+  for (const GgufKey& key : kReals) add_real(key);
+  for (const GgufKey& key : written->reals) add_real(key);
   add_scaling(config.ropes.front(), prefix, metadata);
 }
 

@@ -48,11 +48,19 @@ class GgufConfigWriter : public ::testing::Test {
     EXPECT_EQ(a.max_position_embeddings, b.max_position_embeddings);
     EXPECT_EQ(a.rms_norm_eps, b.rms_norm_eps);
     EXPECT_EQ(a.tie_word_embeddings, b.tie_word_embeddings);
-    const RopeConfig &r = a.ropes.at(0), &s = b.ropes.at(0);
-    EXPECT_EQ(r.type, s.type);
-    EXPECT_EQ(r.theta, s.theta);
-    EXPECT_NEAR(r.factor, s.factor, 1e-6 * r.factor);
-    EXPECT_EQ(r.original_max_position_embeddings, s.original_max_position_embeddings);
+    EXPECT_EQ(a.norm_offset, b.norm_offset);
+    EXPECT_EQ(a.embedding_scale, b.embedding_scale);
+    EXPECT_EQ(a.logit_scale, b.logit_scale);
+    ASSERT_EQ(a.ropes.size(), b.ropes.size());
+    for (std::size_t i = 0; i < a.ropes.size(); ++i) {
+      const RopeConfig &r = a.ropes[i], &s = b.ropes[i];
+      EXPECT_EQ(r.type, s.type);
+      EXPECT_EQ(r.theta, s.theta);
+      EXPECT_NEAR(r.factor, s.factor, 1e-6 * r.factor);
+      EXPECT_EQ(r.original_max_position_embeddings, s.original_max_position_embeddings);
+    }
+    ASSERT_EQ(a.layers.size(), b.layers.size());
+    for (std::size_t i = 0; i < a.layers.size(); ++i) expect_equal(a.layers[i], b.layers[i]);
     const std::vector<ModelTensor> t = tensor_list(a), u = tensor_list(b);
     ASSERT_EQ(t.size(), u.size());
     for (std::size_t i = 0; i < t.size(); ++i) {
@@ -62,9 +70,20 @@ class GgufConfigWriter : public ::testing::Test {
     }
   }
 
+  static void expect_equal(const LayerSpec& a, const LayerSpec& b) {
+    EXPECT_EQ(a.residual_scale, b.residual_scale);
+    const auto *p = std::get_if<AttentionSpec>(&a.mixer), *q = std::get_if<AttentionSpec>(&b.mixer);
+    if (p == nullptr) return;
+    ASSERT_NE(q, nullptr);
+    EXPECT_EQ(p->rope, q->rope);
+    EXPECT_EQ(p->score_scale(), q->score_scale());
+  }
+
   static json tiny(const std::string& type) {
     json config = json::parse(testing::tiny_model_json(type));
-    config.update({{"max_position_embeddings", 64}, {"tie_word_embeddings", true}, {"norm_topk_prob", true}});
+    config["max_position_embeddings"] = 64;
+    if (config.contains("num_experts")) config["norm_topk_prob"] = true;
+    if (type == "gemma3_text") config["query_pre_attn_scalar"] = config["head_dim"];
     return config;
   }
   static void refused(const json& config, ErrorCode code, const std::string& text) {
@@ -81,6 +100,9 @@ TEST_F(GgufConfigWriter, ReadAgainItIsTheSameModel) {
     SCOPED_TRACE(name);
     expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
   }
+  json gemma = read_config_json("tests/data/parity/gemma3_text/config.json");
+  gemma["query_pre_attn_scalar"] = gemma["head_dim"];
+  expect_equal(ModelConfig::parse(gemma, "config.json"), written_and_read(gemma));
   for (const Architecture* a : architectures()) {
     if (find_gguf_architecture_of(a->model_type) == nullptr) continue;
     SCOPED_TRACE(a->model_type);

@@ -29,13 +29,14 @@ void store(DType dtype, std::span<const float> values, std::byte* out) {
 }
 
 // One element of a q or k bias is what one row of the weight is.
-void decode_vector(const GgufTensor& tensor, std::int64_t interleaved_heads, DType wanted, std::byte* out) {
+void decode_vector(const GgufTensor& tensor, const ModelTensor& expected, DType wanted, std::byte* out) {
   std::vector<float> stored(static_cast<std::size_t>(tensor.shape.numel())), ordered(stored.size());
   decode_gguf_blocks(tensor.type, tensor.bytes, stored);
   const auto count = static_cast<std::int64_t>(stored.size());
   for (std::int64_t i = 0; i < count; ++i) {
     ordered[static_cast<std::size_t>(i)] =
-        stored[static_cast<std::size_t>(gguf_row(i, count, interleaved_heads))];
+        stored[static_cast<std::size_t>(gguf_row(i, count, expected.gguf_interleaved_heads))] -
+        expected.gguf_offset;
   }
   store(wanted, ordered, out);
 }
@@ -55,12 +56,12 @@ void decode_rows(const GgufTensor& tensor, std::int64_t interleaved_heads, DType
   }
 }
 
-void decode_tensor(const GgufTensor& tensor, std::int64_t interleaved_heads, DType wanted, std::byte* out) {
+void decode_tensor(const GgufTensor& tensor, const ModelTensor& expected, DType wanted, std::byte* out) {
   if (tensor.shape.numel() == 0) return;
   if (tensor.shape.rank() < 2) {
-    decode_vector(tensor, interleaved_heads, wanted, out);
+    decode_vector(tensor, expected, wanted, out);
   } else {
-    decode_rows(tensor, interleaved_heads, wanted, out);
+    decode_rows(tensor, expected.gguf_interleaved_heads, wanted, out);
   }
 }
 
@@ -69,7 +70,7 @@ class GgufModel final : public ModelSource {
   explicit GgufModel(const std::filesystem::path& path) : file_(path), config_(gguf_config_json(file_)) {
     std::set<std::string_view> known = {"rope_freqs.weight"};  // part of the config
     for (const ModelTensor& expected : tensor_list(ModelConfig::parse(config_, where()))) {
-      const Entry entry{&checked(expected), expected.gguf_interleaved_heads};
+      const Entry entry{&checked(expected), expected};
       known.insert(entry.tensor->name);
       entries_.emplace(expected.name, entry);
     }
@@ -111,12 +112,12 @@ class GgufModel final : public ModelSource {
     }
     Buffer buffer = device.alloc_uninitialized(wanted, entry.tensor->shape);
     if (buffer.memory().host_data() != nullptr) {
-      decode_tensor(*entry.tensor, entry.interleaved_heads, wanted, buffer.host_bytes());
+      decode_tensor(*entry.tensor, entry.expected, wanted, buffer.host_bytes());
       release_pages(entry.tensor->bytes);
       return buffer;
     }
     std::vector<std::byte> host(buffer.bytes());
-    decode_tensor(*entry.tensor, entry.interleaved_heads, wanted, host.data());
+    decode_tensor(*entry.tensor, entry.expected, wanted, host.data());
     buffer.write_bytes(host.data());
     return buffer;
   }
@@ -132,7 +133,7 @@ class GgufModel final : public ModelSource {
  private:
   struct Entry {
     const GgufTensor* tensor;
-    std::int64_t interleaved_heads;
+    ModelTensor expected;
   };
 
   const GgufTensor& checked(const ModelTensor& expected) const {

@@ -1,11 +1,15 @@
 // What the layers of a decoder are made of. A layer is
-//   h = x + mixer(rms_norm(x));  out = h + mlp(rms_norm(h))
+//   h = x + s after(mixer(before(x)));  out = h + s after(mlp(before(h)))
+// with a number s and norms before its halves, after them, or both.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <variant>
 
 namespace mixtape {
+
+inline constexpr std::int64_t kNoRope = -1;
 
 // Grouped-query attention with rotary positions.
 struct AttentionSpec {
@@ -13,12 +17,17 @@ struct AttentionSpec {
   std::int64_t kv_heads = 0;  // divides heads
   std::int64_t head_dim = 0;  // even
   std::int64_t window = 0;    // keys that a query sees, its own included; 0: all before it
-  std::int64_t rope = 0;      // which of the config's rope tables
+  std::int64_t rope = 0;      // which of the config's rope tables; kNoRope: heads are not rotated
+  double scale = 0.0;         // of q k^T; 0: 1/sqrt(head_dim)
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norms = false;  // rms_norm over head_dim of q and k, before they are rotated
+  bool qk_norms = false;     // rms_norm over head_dim of q and k, before they are rotated
+  bool joint_norms = false;  // these are over all heads of q at once, and of k
+  bool fused = false;        // q, k and v are one matrix, in this order, and have no norms
   bool output_gate =
       false;  // q's matrix gives q and a gate for each head: y is multiplied by the gate's sigmoid
+
+  double score_scale() const { return scale > 0.0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim)); }
 };
 
 // A linear attention with a state: the gated delta rule on q, k and v that a convolution along time has mixed, its
@@ -35,10 +44,14 @@ struct DeltaNetSpec {
   std::int64_t channels() const { return 2 * keys() + values(); }
 };
 
-// down(silu(gate(x)) * up(x))
+enum class Activation { silu, gelu_tanh };
+
+// down(activation(gate(x)) * up(x))
 struct DenseMlpSpec {
   std::int64_t width = 0;
   bool bias = false;
+  Activation activation = Activation::silu;
+  bool fused = false;  // gate and up are one matrix, in this order
 };
 
 // The sum of the chosen experts' outputs, each a dense MLP, weighted by the softmax over all experts.
@@ -55,9 +68,24 @@ struct SparseMlpSpec {
 using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec>;
 using MlpSpec = std::variant<DenseMlpSpec, SparseMlpSpec>;
 
+enum class NormPlaces { before, after, both };
+
+// Names of a layer's norms below "model.layers.i."; "" where there is none.
+struct NormNames {
+  const char *before_mixer, *after_mixer, *before_mlp, *after_mlp;
+};
+constexpr NormNames norm_names(NormPlaces places) {
+  if (places == NormPlaces::before) return {"input_layernorm", "", "post_attention_layernorm", ""};
+  if (places == NormPlaces::after) return {"", "post_attention_layernorm", "", "post_feedforward_layernorm"};
+  return {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+          "post_feedforward_layernorm"};
+}
+
 struct LayerSpec {
   MixerSpec mixer;
   MlpSpec mlp;
+  NormPlaces norms = NormPlaces::before;
+  double residual_scale = 1.0;  // of what each half adds
 
   bool is_sparse() const { return std::holds_alternative<SparseMlpSpec>(mlp); }
 };

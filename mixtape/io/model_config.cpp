@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "mixtape/io/config_parts.h"
 #include "mixtape/io/config_reader.h"
@@ -36,9 +37,65 @@ void refuse_layer_types(const ConfigReader& in) {
   }
 }
 
+// Keys of every type: read here, by read_attention and read_rope, or without a part in what a model computes.
+bool is_common(std::string_view key) {
+  static const std::set<std::string_view> known = {"_attn_implementation",
+                                                   "_attn_implementation_autoset",
+                                                   "_name_or_path",
+                                                   "architectures",
+                                                   "attention_dropout",
+                                                   "auto_map",
+                                                   "bos_token_id",
+                                                   "cache_implementation",
+                                                   "dtype",
+                                                   "eos_token_id",
+                                                   "head_dim",
+                                                   "hidden_act",
+                                                   "hidden_activation",
+                                                   "hidden_size",
+                                                   "initializer_range",
+                                                   "intermediate_size",
+                                                   "layer_types",
+                                                   "max_position_embeddings",
+                                                   "model_type",
+                                                   "num_attention_heads",
+                                                   "num_hidden_layers",
+                                                   "num_key_value_heads",
+                                                   "pad_token_id",
+                                                   "pretraining_tp",
+                                                   "quantization",
+                                                   "quantization_config",
+                                                   "rms_norm_eps",
+                                                   "rope_parameters",
+                                                   "rope_scaling",
+                                                   "rope_theta",
+                                                   "tie_word_embeddings",
+                                                   "torch_dtype",
+                                                   "transformers_version",
+                                                   "unsloth_fixed",
+                                                   "unsloth_version",
+                                                   "use_cache",
+                                                   "vocab_size"};
+  return known.contains(key);
+}
+
+void refuse_unknown(const ConfigReader& in, const Architecture& architecture, const json& source) {
+  if (architecture.harmless.empty()) return;
+  const auto among = [](const std::vector<std::string_view>& keys, std::string_view key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  };
+  for (const auto& [key, value] : source.items()) {
+    const bool is_known = value.is_null() || is_common(key) || reads(architecture, key) ||
+                          among(architecture.harmless, key) || among(refused_keys(), key) ||
+                          among(refused_flags(), key);
+    if (!is_known) in.unsupported("key '", key, "' may change the model and");
+  }
+}
+
 // Settings that change what the model computes and that its architecture doesn't read.
 void refuse_unsupported(const ConfigReader& in, const Architecture& architecture) {
   for (const char* key : {"hidden_act", "hidden_activation"}) {
+    if (reads(architecture, key)) continue;
     if (in.has(key) && in.text(key) != "silu") in.unsupported(key, " '", in.text(key), "'");
   }
   for (const std::string_view key : refused_flags()) {
@@ -55,6 +112,7 @@ void refuse_unsupported(const ConfigReader& in, const Architecture& architecture
 }
 
 void check_rotary_dims(const ConfigReader& in, const ModelConfig& config, const AttentionSpec& attention) {
+  if (attention.rope == kNoRope) return;
   const RopeConfig& rope = config.ropes.at(static_cast<std::size_t>(attention.rope));
   const std::int64_t dims = rope.rotary_dims(attention.head_dim);
   if (rope.partial_rotary_factor <= 1.0 && dims >= 2 && dims % 2 == 0) return;
@@ -112,6 +170,7 @@ ModelConfig ModelConfig::parse(const json& source, const std::string& where) {
   ModelConfig config;
   config.architecture = &architecture_of(in);
   refuse_unsupported(in, *config.architecture);
+  refuse_unknown(in, *config.architecture, source);
   config.vocab_size = in.size("vocab_size");
   config.hidden_size = in.size("hidden_size");
   in.range("num_hidden_layers", in.at("num_hidden_layers"), 1, kMaxLayers);

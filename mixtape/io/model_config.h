@@ -21,6 +21,10 @@ struct ModelConfig {
   std::int64_t hidden_size = 0;
   std::int64_t max_position_embeddings = 0;  // 0: not stated
   double rms_norm_eps = 0.0;
+  double norm_offset =
+      0.0;  // what is added to the weights of norms as they are stored: 1 where they stand for 1 + w
+  double embedding_scale = 1.0;  // of the embedding's rows
+  double logit_scale = 1.0;
   bool tie_word_embeddings = false;
   std::vector<RopeConfig> ropes;  // the rotary tables that layers refer to
   std::vector<LayerSpec> layers;

@@ -171,7 +171,8 @@ TEST(ModelConfig, RopeSettingsMustBeComplete) {
 TEST(ModelConfig, RefusesOtherArchitecturesByName) {
   expect_value_refused("model_type", "mamba2", ErrorCode::not_supported,
                        "model_type 'mamba2' is not supported yet");
-  expect_value_refused("model_type", "gemma3", ErrorCode::not_supported, "expected one of llama, mistral, ");
+  expect_value_refused("model_type", "gpt2", ErrorCode::not_supported,
+                       "expected one of gemma3_text, granite, ");
   expect_value_refused("model_type", nullptr, ErrorCode::format, "has no model_type");
   MIXTAPE_EXPECT_ERROR(parse(json::array()), ErrorCode::format, "found array, expected an object");
 }

@@ -77,12 +77,12 @@ const char* name(RopeType type) {
   return "unknown";
 }
 
-RopeConfig read_rope(const ConfigReader& config) {
+RopeConfig read_rope(const ConfigReader& config, double theta) {
   const json merged = merged_rope(config);
   const ConfigReader in(merged, config.where());
   RopeConfig rope;
   rope.type = rope_type_of(in);
-  rope.theta = in.positive("rope_theta", rope.theta);
+  rope.theta = in.positive("rope_theta", theta);
   rope.partial_rotary_factor = in.positive("partial_rotary_factor", 1.0);
   if (rope.type != RopeType::plain) rope.factor = in.positive("factor");
   if (rope.type != RopeType::llama3) return rope;

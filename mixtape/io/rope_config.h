@@ -30,8 +30,8 @@ struct RopeConfig {
 };
 
 // From a whole config.json, wherever it keeps the settings; the same setting may be spelled in several places
-// but not differently. Throws format or not_supported, naming the setting.
-RopeConfig read_rope(const ConfigReader& config);
+// but not differently. Throws format or not_supported, naming the setting. `theta` is the type's default.
+RopeConfig read_rope(const ConfigReader& config, double theta = 10000.0);
 // The older spelling, "rope_scaling"; null for the plain type, as older loaders expect.
 Json rope_scaling_of(const RopeConfig& rope);
 

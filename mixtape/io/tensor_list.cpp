@@ -28,25 +28,36 @@ class Lister {
   void layer(std::int64_t i) {
     const LayerSpec& spec = c_.layers[static_cast<std::size_t>(i)];
     const std::string at = str("model.layers.", i, "."), gguf = str("blk.", i, ".");
-    norm(at + "input_layernorm", gguf + "attn_norm", c_.hidden_size);
+    const NormNames norms = norm_names(spec.norms);
+    layer_norm(at, norms.before_mixer, gguf + "attn_norm");
     std::visit(Match{[&](const AttentionSpec& a) { attention(a, at + "self_attn.", gguf); },
                      [&](const DeltaNetSpec& d) { delta_net(d, at + "linear_attn.", gguf); }},
                spec.mixer);
-    norm(at + "post_attention_layernorm", gguf + "ffn_norm", c_.hidden_size);
+    layer_norm(at, norms.after_mixer, gguf + "post_attention_norm");
+    layer_norm(at, norms.before_mlp, gguf + "ffn_norm");
     std::visit(Match{[&](const DenseMlpSpec& m) { mlp(m, at + "mlp.", gguf); },
                      [&](const SparseMlpSpec& m) { experts(m, at + "mlp.", gguf); }},
                spec.mlp);
+    layer_norm(at, norms.after_mlp, gguf + "post_ffw_norm");
+  }
+
+  void layer_norm(const std::string& at, const std::string& name, const std::string& gguf) {
+    if (!name.empty()) norm(at + name, gguf, c_.hidden_size);
   }
 
   void attention(const AttentionSpec& a, const std::string& at, const std::string& gguf) {
     const std::int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
-    linear(at + "q_proj", gguf + "attn_q", a.output_gate ? 2 * q : q, c_.hidden_size, a.qkv_bias,
-           interleaved(a.heads));
-    linear(at + "k_proj", gguf + "attn_k", kv, c_.hidden_size, a.qkv_bias, interleaved(a.kv_heads));
-    linear(at + "v_proj", gguf + "attn_v", kv, c_.hidden_size, a.qkv_bias);
+    if (a.fused) {
+      linear(at + "qkv_proj", gguf + "attn_qkv", q + 2 * kv, c_.hidden_size, a.qkv_bias);
+    } else {
+      linear(at + "q_proj", gguf + "attn_q", a.output_gate ? 2 * q : q, c_.hidden_size, a.qkv_bias,
+             interleaved(a.heads));
+      linear(at + "k_proj", gguf + "attn_k", kv, c_.hidden_size, a.qkv_bias, interleaved(a.kv_heads));
+      linear(at + "v_proj", gguf + "attn_v", kv, c_.hidden_size, a.qkv_bias);
+    }
     if (a.qk_norms) {
-      norm(at + "q_norm", gguf + "attn_q_norm", a.head_dim);
-      norm(at + "k_norm", gguf + "attn_k_norm", a.head_dim);
+      norm(at + "q_norm", gguf + "attn_q_norm", a.joint_norms ? q : a.head_dim);
+      norm(at + "k_norm", gguf + "attn_k_norm", a.joint_norms ? kv : a.head_dim);
     }
     linear(at + "o_proj", gguf + "attn_output", c_.hidden_size, q, a.output_bias);
     writes_residual(a.output_bias);
@@ -68,8 +79,12 @@ class Lister {
   }
 
   void mlp(const DenseMlpSpec& m, const std::string& at, const std::string& gguf) {
-    linear(at + "gate_proj", gguf + "ffn_gate", m.width, c_.hidden_size, m.bias);
-    linear(at + "up_proj", gguf + "ffn_up", m.width, c_.hidden_size, m.bias);
+    if (m.fused) {
+      linear(at + "gate_up_proj", gguf + "ffn_up", 2 * m.width, c_.hidden_size, m.bias);
+    } else {
+      linear(at + "gate_proj", gguf + "ffn_gate", m.width, c_.hidden_size, m.bias);
+      linear(at + "up_proj", gguf + "ffn_up", m.width, c_.hidden_size, m.bias);
+    }
     linear(at + "down_proj", gguf + "ffn_down", c_.hidden_size, m.width, m.bias);
     writes_residual(m.bias);
   }
@@ -110,7 +125,9 @@ class Lister {
     list_.push_back({name, gguf, {size}, TensorKind::vector, 0.0, value});
   }
   void norm(const std::string& path, const std::string& gguf, std::int64_t size) {
-    vector(path + ".weight", gguf + ".weight", size, 1.0f);
+    const auto offset = static_cast<float>(c_.norm_offset);
+    vector(path + ".weight", gguf + ".weight", size, 1.0f - offset);
+    list_.back().gguf_offset = offset;
   }
 
   // The last matrix adds to the residual stream: it starts smaller, so that the stream's variance does not

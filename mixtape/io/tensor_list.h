@@ -29,6 +29,7 @@ struct ModelTensor {
   float value = 0.0f;
   // GGUF stores the rows of each of so many heads in pairs (i, i + half); 0: in order.
   std::int64_t gguf_interleaved_heads = 0;
+  float gguf_offset = 0.0f;  // GGUF stores the values plus this
 };
 
 // In the order of the forward pass.

@@ -1,68 +1,80 @@
 #include "mixtape/nn/attention_layer.h"
 
-#include <cmath>
-
 #include "mixtape/ops/attention/attention.h"
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/layout/layout.h"
-#include "mixtape/ops/rms_norm/rms_norm.h"
 #include "mixtape/ops/rope/rope.h"
 
 namespace mixtape {
 namespace {
+
+Var rotated(const Var& heads, const Buffer& positions, const Buffer& frequencies) {
+  return frequencies ? rope(heads, positions, frequencies) : heads;
+}
 
 Var append(const Var& past, const Var& now) { return past.value() ? concat({past, now}, 1) : now; }
 
 }  // namespace
 
 AttentionLayer::AttentionLayer(TapeWeights& weights, const std::string& at, const AttentionSpec& spec,
-                               float eps)
+                               const NormSettings& norms)
     : spec_(spec),
-      eps_(eps),
-      q_(load(weights, at, "q", spec.qk_norms)),
-      k_(load(weights, at, "k", spec.qk_norms)),
-      v_(load(weights, at, "v", false)),
+      q_(load(weights, at, spec.fused ? "qkv" : "q", spec.qk_norms ? &norms : nullptr)),
+      k_(spec.fused ? Projection() : load(weights, at, "k", spec.qk_norms ? &norms : nullptr)),
+      v_(spec.fused ? Projection() : load(weights, at, "v", nullptr)),
       output_(weights.matrix(at + "o_proj")) {
   if (spec.output_bias) output_bias_ = weights.vector(at + "o_proj.bias");
 }
 
 AttentionLayer::Projection AttentionLayer::load(TapeWeights& weights, const std::string& at,
-                                                const char* letter, bool norm) const {
+                                                const char* letter, const NormSettings* norm) const {
   const std::string path = at + letter + "_proj";
   return {weights.matrix(path), spec_.qkv_bias ? weights.vector(path + ".bias") : Var(),
-          norm ? weights.vector(at + letter + "_norm.weight") : Var()};
+          norm ? Norm(weights, at + letter + "_norm.weight", *norm) : Norm()};
 }
 
-Var AttentionLayer::heads(const Var& x, const Projection& p, std::int64_t count) const {
-  return reshape(add_bias(linear(x, p.weight), p.bias),
-                 {x.shape()[0], x.shape()[1], count, -1});  // [B, S, count, D], or 2D with a gate
+AttentionLayer::Flat AttentionLayer::project(const Var& x) const {
+  const auto product = [&](const Projection& p) { return add_bias(linear(x, p.weight), p.bias); };
+  if (!spec_.fused) return {product(q_), product(k_), product(v_)};
+  const Var all = product(q_);
+  const std::int64_t q = spec_.heads * spec_.head_dim, kv = spec_.kv_heads * spec_.head_dim;
+  return {slice(all, -1, 0, q), slice(all, -1, q, q + kv), slice(all, -1, q + kv, q + 2 * kv)};
 }
 
-Var AttentionLayer::normed(const Var& heads, const Projection& p) const {
-  return p.norm.value() ? rms_norm(heads, p.norm, eps_) : heads;
+// [B, S, count, D], or 2D with a gate.
+Var AttentionLayer::by_head(const Var& flat, std::int64_t count) const {
+  return reshape(flat, {flat.shape()[0], flat.shape()[1], count, -1});
+}
+
+Var AttentionLayer::normed(const Var& heads, const Norm& norm) const {
+  if (!spec_.joint_norms) return norm(heads);
+  const Shape& shape = heads.shape();
+  return reshape(norm(reshape(heads, {shape[0], shape[1], shape[2] * shape[3]})), shape);
 }
 
 Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Buffer& frequencies,
                             AttentionState* state) const {
   const std::int64_t dim = spec_.head_dim;
-  Var q = heads(x, q_, spec_.heads), gate;
+  const Flat flat = project(x);
+  Var q = by_head(flat.q, spec_.heads), gate;
   if (spec_.output_gate) {
     gate = slice(q, -1, dim, 2 * dim);  // [B, S, Hq, D]
     q = slice(q, -1, 0, dim);
   }
-  q = rope(normed(q, q_), positions, frequencies);                                 // [B, S, Hq, D]
-  Var k = rope(normed(heads(x, k_, spec_.kv_heads), k_), positions, frequencies);  // [B, S, Hkv, D]
-  Var v = heads(x, v_, spec_.kv_heads);                                            // [B, S, Hkv, D]
+  q = rotated(normed(q, q_.norm), positions, frequencies);  // [B, S, Hq, D]
+  Var k =
+      rotated(normed(by_head(flat.k, spec_.kv_heads), k_.norm), positions, frequencies);  // [B, S, Hkv, D]
+  Var v = by_head(flat.v, spec_.kv_heads);                                                // [B, S, Hkv, D]
   if (state) {
     k = state->keys = append(state->keys, k);      // [B, past + S, Hkv, D]
     v = state->values = append(state->values, v);  // [B, past + S, Hkv, D]
   }
-  const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
+  const auto scale = static_cast<float>(spec_.score_scale());
   Var y =
       attention(q, k, v, {.scale = scale, .causal = true, .sliding_window = spec_.window});  // [B, S, Hq, D]
   if (spec_.output_gate) y *= sigmoid(gate);
-  const Var flat = reshape(y, {x.shape()[0], x.shape()[1], spec_.heads * spec_.head_dim});
-  return add_bias(linear(flat, output_), output_bias_);  // [B, S, hidden]
+  const Var joined = reshape(y, {x.shape()[0], x.shape()[1], spec_.heads * spec_.head_dim});
+  return add_bias(linear(joined, output_), output_bias_);  // [B, S, hidden]
 }
 
 }  // namespace mixtape

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "mixtape/io/layer_spec.h"
+#include "mixtape/nn/norm.h"
 #include "mixtape/nn/tape_weights.h"
 
 namespace mixtape {
@@ -16,25 +17,30 @@ struct AttentionState {
 class AttentionLayer {
  public:
   // `at` is the path of the layer's tensors, "model.layers.0.self_attn.".
-  AttentionLayer(TapeWeights& weights, const std::string& at, const AttentionSpec& spec, float eps);
+  AttentionLayer(TapeWeights& weights, const std::string& at, const AttentionSpec& spec,
+                 const NormSettings& norms);
 
-  // x [B, S, hidden] -> [B, S, hidden]. positions u32 [B, S]; frequencies f32 [rotary dims / 2]. With a
-  // state, x follows what the state holds, and is added to it.
+  // x [B, S, hidden] -> [B, S, hidden]. positions u32 [B, S]; frequencies f32 [rotary dims / 2], null where
+  // heads are not rotated. With a state, x follows what the state holds, and is added to it.
   Var forward(const Var& x, const Buffer& positions, const Buffer& frequencies, AttentionState* state) const;
 
  private:
   struct Projection {
     Matrix weight;
-    Var bias;  // null where there is none
-    Var norm;  // over head_dim; null where there is none
+    Var bias;   // null where there is none
+    Norm norm;  // over head_dim, or over all heads
   };
-  Projection load(TapeWeights& weights, const std::string& at, const char* letter, bool norm) const;
-  Var heads(const Var& x, const Projection& p, std::int64_t count) const;
-  Var normed(const Var& heads, const Projection& p) const;
+  Projection load(TapeWeights& weights, const std::string& at, const char* letter,
+                  const NormSettings* norm) const;
+  struct Flat {
+    Var q, k, v;  // [B, S, heads * D]
+  };
+  Flat project(const Var& x) const;
+  Var by_head(const Var& flat, std::int64_t count) const;
+  Var normed(const Var& heads, const Norm& norm) const;
 
   AttentionSpec spec_;
-  float eps_;
-  Projection q_, k_, v_;
+  Projection q_, k_, v_;  // fused: q_ is all of them
   Matrix output_;
   Var output_bias_;
 };

@@ -1,7 +1,5 @@
 #include "mixtape/nn/causal_lm.h"
 
-#include "mixtape/ops/rms_norm/rms_norm.h"
-
 namespace mixtape {
 namespace {
 
@@ -10,8 +8,9 @@ std::vector<Buffer> rope_tables(const ModelConfig& config, const Device& device)
   std::vector<Buffer> tables(config.ropes.size());
   for (const LayerSpec& layer : config.layers) {
     const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
-    if (attention == nullptr || tables[static_cast<std::size_t>(attention->rope)]) continue;
+    if (attention == nullptr || attention->rope == kNoRope) continue;
     const auto at = static_cast<std::size_t>(attention->rope);
+    if (tables[at]) continue;
     const std::vector<float> f = rope_inverse_frequencies(config.ropes[at], attention->head_dim);
     tables[at] = Buffer::from(device, Shape{std::ssize(f)}, f);
   }
@@ -25,20 +24,20 @@ CausalLm::CausalLm(const ModelConfig& config, TapeWeights& weights, DType dtype)
   embedding_ = weights.matrix("model.embed_tokens");
   for (std::int64_t i = 0; i < std::ssize(config.layers) && !weights.is_streamed(); ++i)
     layers_.push_back(load_layer(i));
-  final_norm_ = weights.vector("model.norm.weight");
+  final_norm_ = Norm(weights, "model.norm.weight", norms());
   head_ = config.tie_word_embeddings ? embedding_ : weights.matrix("lm_head");
   ropes_ = rope_tables(config, tape_.device());
 }
 
 DecoderLayer CausalLm::load_layer(std::int64_t i) const {
   return DecoderLayer(weights_, str("model.layers.", i, "."), config_.layers[static_cast<std::size_t>(i)],
-                      eps());
+                      norms());
 }
 
 Var CausalLm::embed(const Buffer& ids) const {
   require(ids && ids.dtype() == DType::u32 && ids.shape().rank() == 2, "model: ids is ", ids,
           ", expected u32 [B,S]");
-  return lookup(embedding_, ids, dtype_);
+  return scaled(lookup(embedding_, ids, dtype_), config_.embedding_scale);
 }
 
 std::function<Var(const Var& x)> CausalLm::layer(std::int64_t i) const {
@@ -47,7 +46,8 @@ std::function<Var(const Var& x)> CausalLm::layer(std::int64_t i) const {
   };
 }
 
-Var CausalLm::final_norm(const Var& x) const { return rms_norm(x, final_norm_, eps()); }
+// Scaled here, so that whoever takes logits of what this gives need not know.
+Var CausalLm::final_norm(const Var& x) const { return scaled(final_norm_(x), config_.logit_scale); }
 
 Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
   Var x = embed(ids);  // [B, S, hidden]

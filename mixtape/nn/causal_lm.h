@@ -1,5 +1,5 @@
 // A decoder, composed layer by layer from its config.
-//   x = embedding(ids);  each layer;  logits = head(rms_norm(x))
+//   x = embedding(ids) * embedding_scale;  each layer;  logits = head(rms_norm(x) * logit_scale)
 #pragma once
 
 #include <functional>
@@ -46,7 +46,7 @@ class CausalLm {
  private:
   DecoderLayer load_layer(std::int64_t i) const;
   Var run_layer(std::int64_t i, const Var& x, const PassInputs& inputs, const ForwardOptions& options) const;
-  float eps() const { return static_cast<float>(config_.rms_norm_eps); }
+  NormSettings norms() const { return {static_cast<float>(config_.rms_norm_eps), config_.norm_offset}; }
   Buffer positions(std::int64_t batch, std::int64_t begin, std::int64_t length) const;
 
   ModelConfig config_;
@@ -55,7 +55,7 @@ class CausalLm {
   Tape& tape_;
   Matrix embedding_, head_;
   std::vector<DecoderLayer> layers_;  // none where the weights are streamed
-  Var final_norm_;
+  Norm final_norm_;
   std::vector<Buffer> ropes_;
   mutable std::map<std::pair<std::int64_t, std::int64_t>, Buffer> positions_;  // by [B, S], from 0 on
 };

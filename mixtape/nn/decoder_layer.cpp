@@ -1,19 +1,20 @@
 #include "mixtape/nn/decoder_layer.h"
 
 #include "mixtape/ops/elementwise/elementwise.h"
-#include "mixtape/ops/rms_norm/rms_norm.h"
 
 namespace mixtape {
 namespace {
 
 std::variant<AttentionLayer, DeltaNetLayer> make_mixer(TapeWeights& weights, const std::string& at,
-                                                       const MixerSpec& spec, float eps) {
+                                                       const MixerSpec& spec, const NormSettings& norms) {
   using Mixer = std::variant<AttentionLayer, DeltaNetLayer>;
-  return std::visit(
-      Match{
-          [&](const AttentionSpec& a) { return Mixer(AttentionLayer(weights, at + "self_attn.", a, eps)); },
-          [&](const DeltaNetSpec& d) { return Mixer(DeltaNetLayer(weights, at + "linear_attn.", d, eps)); }},
-      spec);
+  return std::visit(Match{[&](const AttentionSpec& a) {
+                            return Mixer(AttentionLayer(weights, at + "self_attn.", a, norms));
+                          },
+                          [&](const DeltaNetSpec& d) {
+                            return Mixer(DeltaNetLayer(weights, at + "linear_attn.", d, norms.eps));
+                          }},
+                    spec);
 }
 
 // The layer's own, of the kind that its mixer keeps.
@@ -30,31 +31,41 @@ std::variant<DenseMlp, SparseMlp> make_mlp(TapeWeights& weights, const std::stri
                     spec);
 }
 
+Norm make_norm(TapeWeights& weights, const std::string& at, const std::string& name,
+               const NormSettings& norms) {
+  return name.empty() ? Norm() : Norm(weights, at + name + ".weight", norms);
+}
+
 }  // namespace
 
 // The members are made in the order of the forward pass: so trainable tensors are listed.
-DecoderLayer::DecoderLayer(TapeWeights& weights, const std::string& at, const LayerSpec& spec, float eps)
-    : eps_(eps),
-      spec_(spec),
-      input_norm_(weights.vector(at + "input_layernorm.weight")),
-      mixer_(make_mixer(weights, at, spec.mixer, eps)),
-      post_attention_norm_(weights.vector(at + "post_attention_layernorm.weight")),
-      mlp_(make_mlp(weights, at, spec.mlp)) {}
+DecoderLayer::DecoderLayer(TapeWeights& weights, const std::string& at, const LayerSpec& spec,
+                           const NormSettings& norms)
+    : spec_(spec),
+      before_mixer_(make_norm(weights, at, norm_names(spec.norms).before_mixer, norms)),
+      mixer_(make_mixer(weights, at, spec.mixer, norms)),
+      after_mixer_(make_norm(weights, at, norm_names(spec.norms).after_mixer, norms)),
+      before_mlp_(make_norm(weights, at, norm_names(spec.norms).before_mlp, norms)),
+      mlp_(make_mlp(weights, at, spec.mlp)),
+      after_mlp_(make_norm(weights, at, norm_names(spec.norms).after_mlp, norms)) {}
 
 Var DecoderLayer::forward(const Var& x, const PassInputs& inputs, LayerState* state,
                           const std::function<void(const Buffer& offsets)>& on_offsets) const {
-  const Var h = x + mix(rms_norm(x, input_norm_, eps_), inputs, state);  // [B, S, hidden]
-  const Var normed = rms_norm(h, post_attention_norm_, eps_);            // [B, S, hidden]
-  return h + std::visit(Match{[&](const DenseMlp& m) { return m.forward(normed); },
-                              [&](const SparseMlp& m) { return m.forward(normed, on_offsets); }},
-                        mlp_);
+  const Var h = plus(x, after_mixer_(mix(before_mixer_(x), inputs, state)));  // [B, S, hidden]
+  const Var normed = before_mlp_(h);                                          // [B, S, hidden]
+  const Var y = std::visit(Match{[&](const DenseMlp& m) { return m.forward(normed); },
+                                 [&](const SparseMlp& m) { return m.forward(normed, on_offsets); }},
+                           mlp_);  // [B, S, hidden]
+  return plus(h, after_mlp_(y));
 }
+
+Var DecoderLayer::plus(const Var& x, const Var& part) const { return x + scaled(part, spec_.residual_scale); }
 
 Var DecoderLayer::mix(const Var& x, const PassInputs& inputs, LayerState* state) const {
   return std::visit(
       Match{[&](const AttentionLayer& a) {
-              const auto rope = static_cast<std::size_t>(std::get<AttentionSpec>(spec_.mixer).rope);
-              return a.forward(x, inputs.positions, inputs.ropes[rope], own_state<AttentionState>(state));
+              const Buffer rope = inputs.rope_of(std::get<AttentionSpec>(spec_.mixer));
+              return a.forward(x, inputs.positions, rope, own_state<AttentionState>(state));
             },
             [&](const DeltaNetLayer& d) { return d.forward(x, own_state<DeltaNetState>(state)); }},
       mixer_);

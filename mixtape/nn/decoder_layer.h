@@ -1,5 +1,5 @@
 // One layer of a decoder, composed from its description.
-//   h = x + mixer(rms_norm(x));  out = h + mlp(rms_norm(h))
+//   h = x + s after(mixer(before(x)));  out = h + s after(mlp(before(h)))
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include "mixtape/nn/attention_layer.h"
 #include "mixtape/nn/delta_net_layer.h"
 #include "mixtape/nn/mlp_layer.h"
+#include "mixtape/nn/norm.h"
 
 namespace mixtape {
 
@@ -20,12 +21,17 @@ using LayerState = std::variant<AttentionState, DeltaNetState>;
 struct PassInputs {
   Buffer positions;           // u32 [B, S]
   std::vector<Buffer> ropes;  // f32 [rotary dims / 2], the config's tables
+
+  // Null for heads that are not rotated.
+  Buffer rope_of(const AttentionSpec& a) const {
+    return a.rope == kNoRope ? Buffer() : ropes[static_cast<std::size_t>(a.rope)];
+  }
 };
 
 class DecoderLayer {
  public:
   // `at` is the path of the layer's tensors, "model.layers.0.".
-  DecoderLayer(TapeWeights& weights, const std::string& at, const LayerSpec& spec, float eps);
+  DecoderLayer(TapeWeights& weights, const std::string& at, const LayerSpec& spec, const NormSettings& norms);
 
   // x [B, S, hidden] -> [B, S, hidden]. The state may be null. on_offsets is SparseMlp's.
   Var forward(const Var& x, const PassInputs& inputs, LayerState* state,
@@ -33,13 +39,14 @@ class DecoderLayer {
 
  private:
   Var mix(const Var& x, const PassInputs& inputs, LayerState* state) const;
+  Var plus(const Var& x, const Var& part) const;
 
-  float eps_;
   LayerSpec spec_;
-  Var input_norm_;
+  Norm before_mixer_;
   std::variant<AttentionLayer, DeltaNetLayer> mixer_;
-  Var post_attention_norm_;
+  Norm after_mixer_, before_mlp_;
   std::variant<DenseMlp, SparseMlp> mlp_;
+  Norm after_mlp_;
 };
 
 }  // namespace mixtape

@@ -9,19 +9,27 @@
 namespace mixtape {
 
 DenseMlp::DenseMlp(TapeWeights& weights, const std::string& at, const DenseMlpSpec& spec)
-    : gate_(weights.matrix(at + "gate_proj")),
-      up_(weights.matrix(at + "up_proj")),
+    : spec_(spec),
+      gate_(weights.matrix(at + (spec.fused ? "gate_up_proj" : "gate_proj"))),
+      up_(spec.fused ? Matrix() : weights.matrix(at + "up_proj")),
       down_(weights.matrix(at + "down_proj")) {
   if (!spec.bias) return;
-  gate_bias_ = weights.vector(at + "gate_proj.bias");
-  up_bias_ = weights.vector(at + "up_proj.bias");
+  gate_bias_ = weights.vector(at + (spec.fused ? "gate_up_proj.bias" : "gate_proj.bias"));
+  if (!spec.fused) up_bias_ = weights.vector(at + "up_proj.bias");
   down_bias_ = weights.vector(at + "down_proj.bias");
 }
 
+Var DenseMlp::gated(const Var& gate, const Var& up) const {
+  return spec_.activation == Activation::silu ? silu_mul(gate, up) : gelu(gate) * up;
+}
+
 Var DenseMlp::forward(const Var& x) const {
-  const Var gate = add_bias(linear(x, gate_), gate_bias_);         // [..., F]
-  const Var up = add_bias(linear(x, up_), up_bias_);               // [..., F]
-  return add_bias(linear(silu_mul(gate, up), down_), down_bias_);  // [..., hidden]
+  const Var first = add_bias(linear(x, gate_), gate_bias_);  // [..., F], fused [..., 2F]
+  const std::int64_t width = spec_.width;
+  const Var gate = spec_.fused ? slice(first, -1, 0, width) : first;  // [..., F]
+  const Var up =
+      spec_.fused ? slice(first, -1, width, 2 * width) : add_bias(linear(x, up_), up_bias_);  // [..., F]
+  return add_bias(linear(gated(gate, up), down_), down_bias_);                                // [..., hidden]
 }
 
 SparseMlp::SparseMlp(TapeWeights& weights, const std::string& at, const SparseMlpSpec& spec)

@@ -10,7 +10,7 @@
 
 namespace mixtape {
 
-// down(silu(gate(x)) * up(x))
+// down(activation(gate(x)) * up(x))
 class DenseMlp {
  public:
   // `at` is the path of the MLP's tensors, "model.layers.0.mlp.".
@@ -19,7 +19,10 @@ class DenseMlp {
   Var forward(const Var& x) const;
 
  private:
-  Matrix gate_, up_, down_;
+  Var gated(const Var& gate, const Var& up) const;
+
+  DenseMlpSpec spec_;
+  Matrix gate_, up_, down_;              // fused: gate_ is both
   Var gate_bias_, up_bias_, down_bias_;  // null where there are none
 };
 

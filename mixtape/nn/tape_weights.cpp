@@ -138,6 +138,8 @@ Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets) {
 
 Var add_bias(const Var& x, const Var& bias) { return bias.value() ? x + as(bias, x.dtype()) : x; }
 
+Var scaled(const Var& x, double factor) { return factor == 1.0 ? x : x * factor; }
+
 Var lookup(const Matrix& table, const Buffer& ids, DType dtype) {
   if (table.is_quantized()) return quantized_embedding(table.quantized, ids, dtype);
   return as(embedding(table.dense, ids), dtype);

@@ -103,6 +103,8 @@ Var linear(const Var& x, const Matrix& w);
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets);
 // x + bias, the bias in x's dtype; x where the bias is null.
 Var add_bias(const Var& x, const Var& bias);
+// factor * x; x where the factor is 1.
+Var scaled(const Var& x, double factor);
 // Rows of the matrix in `dtype`: [..., K] for ids of any shape.
 Var lookup(const Matrix& table, const Buffer& ids, DType dtype);
 

@@ -109,13 +109,22 @@ Buffer dense_tensor(const ModelSource& source, const GgufPlannedTensor& t, const
   return source.load(from, source.stored_dtype(from), Device::cpu());
 }
 
+// The values as GGUF stores them.
+Buffer plus(const Buffer& values, const ModelTensor& tensor) {
+  if (tensor.gguf_offset == 0.0f) return values;
+  const Buffer single = stored_as(DType::f32, tensor.name, values);
+  std::vector<float> moved = single.to_vector<float>();
+  for (float& v : moved) v += tensor.gguf_offset;
+  return Buffer::from(Device::cpu(), values.shape(), moved);
+}
+
 Buffer bytes_of(const ModelSource& source, const GgufPlannedTensor& t, const TensorProvider& tensors,
                 GgufLoss& loss) {
   const ModelTensor& tensor = t.tensor;
   const bool is_quantized = t.module && t.module->stored;
   const Buffer bytes =
       is_quantized ? gguf_bytes(tensor.name, checked_weight(tensors.quantized(*t.module), *t.module), loss)
-                   : gguf_bytes(tensor.name, t.type, dense_tensor(source, t, tensors));
+                   : gguf_bytes(tensor.name, t.type, plus(dense_tensor(source, t, tensors), tensor));
   const std::int64_t rows = tensor.shape.rank() < 2 ? tensor.shape.numel() : tensor.shape.rows();
   return in_gguf_order(bytes, rows, tensor.gguf_interleaved_heads);
 }

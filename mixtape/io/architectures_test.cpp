@@ -1,0 +1,122 @@
+// What each model type reads from config.json and refuses there, beside what all have in common.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "mixtape/io/json_file.h"
+#include "mixtape/io/model_config.h"
+#include "mixtape/io/tensor_list.h"
+#include "mixtape/testing/check_op.h"
+#include "mixtape/testing/tiny_model_json.h"
+
+namespace mixtape {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+
+json tiny(const char* type, const json& settings = json::object()) {
+  json config = json::parse(testing::tiny_model_json(type));
+  config.update(settings);
+  return config;
+}
+
+ModelConfig parsed(const char* type, const json& settings = json::object()) {
+  return ModelConfig::parse(tiny(type, settings), "config.json");
+}
+
+AttentionSpec attention(const ModelConfig& config, std::size_t layer = 0) {
+  return std::get<AttentionSpec>(config.layers.at(layer).mixer);
+}
+
+void refused(const char* type, const json& settings, const std::string& message) {
+  SCOPED_TRACE(str(type, ": ", settings.dump()));
+  MIXTAPE_EXPECT_ERROR(parsed(type, settings), ErrorCode::not_supported, "config.json: " + message);
+}
+
+void misread(const char* type, const json& settings, const std::string& message) {
+  SCOPED_TRACE(str(type, ": ", settings.dump()));
+  MIXTAPE_EXPECT_ERROR(parsed(type, settings), ErrorCode::format, "config.json: " + message);
+}
+
+json mlx(const char* type, const json& settings = json::object()) {
+  return to_mlx_config(tiny(type, settings), {{"bits", 4}}, "config.json");
+}
+
+// A key that nobody knows may change the model.
+void expect_strict(const char* type) {
+  refused(type, {{"z_loss_factor", 0.5}},
+          "key 'z_loss_factor' may change the model and is not supported yet");
+  EXPECT_NO_THROW(parsed(type, {{"z_loss_factor", nullptr}, {"use_cache", true}}));
+}
+
+TEST(Architectures, Gemma3HasDefaults) {
+  const ModelConfig config = parsed("gemma3_text", {{"num_hidden_layers", 7}});
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.norm_offset, 1.0);
+  EXPECT_EQ(config.embedding_scale, 4.0);
+  EXPECT_EQ(config.ropes.at(0).theta, 1e6);
+  EXPECT_EQ(config.ropes.at(1).theta, 1e4);
+  EXPECT_EQ(attention(config).score_scale(), 1.0 / 16);
+  for (std::size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(attention(config, i).window, i == 5 ? 0 : 4096) << i;
+    EXPECT_EQ(attention(config, i).rope, i == 5 ? 0 : 1) << i;
+  }
+}
+
+TEST(Architectures, Gemma3ReadsOlderFiles) {
+  const ModelConfig config =
+      parsed("gemma3_text", {{"sliding_window", 512},
+                             {"sliding_window_pattern", 2},
+                             {"rope_theta", 5e5},
+                             {"rope_local_base_freq", 2e4},
+                             {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                             {"query_pre_attn_scalar", 4}});
+  EXPECT_EQ(attention(config, 0).window, 512);
+  EXPECT_EQ(attention(config, 1).window, 0);
+  EXPECT_EQ(attention(config).score_scale(), 0.5);
+  EXPECT_EQ(config.ropes.at(0).type, RopeType::linear);
+  EXPECT_EQ(config.ropes.at(0).factor, 8.0);
+  EXPECT_EQ(config.ropes.at(0).theta, 5e5);
+  EXPECT_EQ(config.ropes.at(1).type, RopeType::plain);
+  EXPECT_EQ(config.ropes.at(1).theta, 2e4);
+}
+
+TEST(Architectures, Gemma3RefusesWhatItDoesNotCompute) {
+  const char* type = "gemma3_text";
+  expect_strict(type);
+  refused(type, {{"hidden_activation", "gelu"}}, "hidden_activation 'gelu'");
+  refused(type, {{"use_bidirectional_attention", true}}, "use_bidirectional_attention = true");
+  refused(type, {{"final_logit_softcapping", 30.0}}, "final_logit_softcapping");
+  refused(type, {{"attn_logit_softcapping", 50.0}}, "attn_logit_softcapping");
+  refused(type, {{"attention_bias", true}}, "attention_bias = true");
+  refused(type, {{"layer_types", {"full_attention", "linear_attention"}}}, "layer type \"linear_attention\"");
+  refused(type, {{"rope_parameters", {{"full_attention", {{"rope_type", "yarn"}}}}}}, "rope type 'yarn'");
+  refused(type, {{"rope_parameters", {{"rope_theta", 1e4}}}}, "rope_parameters of 'rope_theta'");
+  refused(type, {{"rope_parameters", {{"sliding_attention", {{"rope_type", "linear"}, {"factor", 2.0}}}}}},
+          "rope type 'linear' of sliding_attention");
+  misread(type, {{"layer_types", {"full_attention"}}},
+          "layer_types is [\"full_attention\"], expected one for each");
+  misread(type, {{"sliding_window", nullptr}}, "has no sliding_window");
+  misread(type, {{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar is 0");
+}
+
+TEST(Architectures, Gemma3IsWrittenWithItsInterval) {
+  const json out = mlx("gemma3_text", {{"layer_types", {"sliding_attention", "full_attention"}}});
+  EXPECT_EQ(out["sliding_window_pattern"], 2);
+  EXPECT_EQ(out["sliding_window"], 4096);
+  EXPECT_EQ(out["rope_local_base_freq"], 1e4);
+  EXPECT_EQ(out["query_pre_attn_scalar"], 256);
+  EXPECT_EQ(out["max_position_embeddings"], 131072);
+  EXPECT_NO_THROW(ModelConfig::parse(out, "written"));
+  const json irregular = {{"num_hidden_layers", 3},
+                          {"layer_types", {"sliding_attention", "full_attention", "full_attention"}}};
+  MIXTAPE_EXPECT_ERROR(mlx("gemma3_text", irregular), ErrorCode::not_supported,
+                       "layer 2 sees everything, mlx-lm has one that sees everything in every 2");
+  MIXTAPE_EXPECT_ERROR(mlx("gemma3_text"), ErrorCode::not_supported, "no layer sees everything");
+}
+// MORE
+}  // namespace
+}  // namespace mixtape
