@@ -117,6 +117,31 @@ TEST(Architectures, Gemma3IsWrittenWithItsInterval) {
                        "layer 2 sees everything, mlx-lm has one that sees everything in every 2");
   MIXTAPE_EXPECT_ERROR(mlx("gemma3_text"), ErrorCode::not_supported, "no layer sees everything");
 }
-// MORE
+
+TEST(Architectures, SmolLm3RotatesByListOrInterval) {
+  const auto rotates = [](const ModelConfig& config) {
+    std::vector<bool> found;
+    for (std::size_t i = 0; i < config.layers.size(); ++i)
+      found.push_back(attention(config, i).rope != kNoRope);
+    return found;
+  };
+  EXPECT_THAT(rotates(parsed("smollm3", {{"num_hidden_layers", 5}})),
+              ElementsAre(true, true, true, false, true));
+  EXPECT_THAT(rotates(parsed("smollm3", {{"no_rope_layer_interval", 2}})), ElementsAre(true, false));
+  EXPECT_THAT(rotates(parsed("smollm3", {{"no_rope_layers", {0, 1}}})), ElementsAre(false, true));
+  const ModelConfig config = parsed("smollm3");
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.ropes.at(0).theta, 2e6);
+  EXPECT_EQ(mlx("smollm3", {{"no_rope_layer_interval", 2}})["no_rope_layers"], json({1, 0}));
+  expect_strict("smollm3");
+  refused("smollm3", {{"use_sliding_window", true}}, "use_sliding_window = true");
+  refused("smollm3", {{"layer_types", {"sliding_attention", "full_attention"}}},
+          "layer type \"sliding_attention\"");
+  misread("smollm3", {{"no_rope_layers", {1}}},
+          "no_rope_layers is [1], expected one number for each of 2 layers");
+  misread("smollm3", {{"no_rope_layers", {1, 2}}},
+          "no_rope_layers is 2, expected a whole number from 0 to 1");
+}
+
 }  // namespace
 }  // namespace mixtape
