@@ -143,5 +143,20 @@ TEST(Architectures, SmolLm3RotatesByListOrInterval) {
           "no_rope_layers is 2, expected a whole number from 0 to 1");
 }
 
+TEST(Architectures, Olmo2NormsBehindTheHalves) {
+  const ModelConfig config = parsed("olmo2");
+  std::vector<std::string> norms;
+  for (const ModelTensor& t : tensor_list(config)) {
+    if (t.name.starts_with("model.layers.1.") && t.name.find("norm") != t.name.npos)
+      norms.push_back(t.name.substr(15) + " " + str(t.shape));
+  }
+  EXPECT_THAT(norms,
+              ElementsAre("self_attn.q_norm.weight [16]", "self_attn.k_norm.weight [8]",
+                          "post_attention_layernorm.weight [16]", "post_feedforward_layernorm.weight [16]"));
+  expect_strict("olmo2");
+  refused("olmo2", {{"clip_qkv", 8.0}}, "clip_qkv");
+  refused("olmo2", {{"sliding_window", 8}}, "sliding_window");
+}
+
 }  // namespace
 }  // namespace mixtape
