@@ -158,5 +158,24 @@ TEST(Architectures, Olmo2NormsBehindTheHalves) {
   refused("olmo2", {{"sliding_window", 8}}, "sliding_window");
 }
 
+TEST(Architectures, GraniteHasFourMultipliers) {
+  const json multipliers = {{"embedding_multiplier", 12.0},
+                            {"attention_multiplier", 0.015625},
+                            {"residual_multiplier", 0.22},
+                            {"logits_scaling", 8.0}};
+  const ModelConfig config = parsed("granite", multipliers);
+  EXPECT_EQ(config.embedding_scale, 12.0);
+  EXPECT_EQ(attention(config).score_scale(), 0.015625);
+  EXPECT_EQ(config.layers.at(1).residual_scale, 0.22);
+  EXPECT_EQ(config.logit_scale, 0.125);
+  EXPECT_EQ(attention(parsed("granite")).score_scale(), 1.0);
+  EXPECT_EQ(mlx("granite")["logits_scaling"], 1.0);
+  MIXTAPE_EXPECT_ERROR(mlx("granite", {{"head_dim", 12}}), ErrorCode::not_supported,
+                       "2 heads of 12, mlx-lm wants heads that make up the hidden size 16 in granite");
+  expect_strict("granite");
+  misread("granite", {{"logits_scaling", 0}}, "logits_scaling is 0, expected a number above 0");
+  for (const auto& [key, value] : multipliers.items()) refused("llama", {{key, value}}, key);
+}
+
 }  // namespace
 }  // namespace mixtape
