@@ -177,5 +177,24 @@ TEST(Architectures, GraniteHasFourMultipliers) {
   for (const auto& [key, value] : multipliers.items()) refused("llama", {{key, value}}, key);
 }
 
+TEST(Architectures, Phi3SharesMatrices) {
+  const ModelConfig config = parsed("phi3", {{"sliding_window", 5}, {"partial_rotary_factor", 0.5}});
+  EXPECT_EQ(attention(config).window, 5);
+  EXPECT_EQ(config.ropes.at(0).rotary_dims(8), 4);
+  std::vector<std::string> matrices;
+  for (const ModelTensor& t : tensor_list(config)) {
+    if (t.name.starts_with("model.layers.0.") && t.kind == TensorKind::matrix)
+      matrices.push_back(t.name.substr(15) + " " + str(t.shape));
+  }
+  EXPECT_THAT(matrices, ElementsAre("self_attn.qkv_proj.weight [32,16]", "self_attn.o_proj.weight [16,16]",
+                                    "mlp.gate_up_proj.weight [48,16]", "mlp.down_proj.weight [16,24]"));
+  EXPECT_EQ(mlx("phi3", {{"partial_rotary_factor", 0.5}})["partial_rotary_factor"], 0.5);
+  expect_strict("phi3");
+  refused("phi3", {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0}}}}},
+          "rope type 'longrope'");
+  refused("phi3", {{"rope_scaling", {{"type", "su"}, {"short_factor", {1.0}}}}}, "rope type 'su'");
+  refused("phi3", {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}, "rope type 'linear' of phi3");
+}
+
 }  // namespace
 }  // namespace mixtape

@@ -35,6 +35,7 @@ struct MixRow {
   GgufMix mix;
   Choice values = {}, down = {}, output = {};  // v_proj, down_proj, o_proj
   bool raises_output_of_8 = false;             // o_proj to Q5_K beside 8 experts, whatever `output` says
+  BlockType fused = BlockType::none;           // of q, k and v in one matrix; none: the mix's base
 };
 
 using enum BlockType;
@@ -47,16 +48,17 @@ const std::vector<MixRow>& rows() {
        {Where::first_two, q5_k, q4_k},
        {Where::first_sixteenth, q5_k, q4_k},
        {Where::all, q4_k},
-       true},
-      {{"q3_k_l", 13, q3_k}, {Where::all, q5_k}, {Where::all, q5_k}, {Where::all, q5_k}},
+       true,
+       q4_k},
+      {{"q3_k_l", 13, q3_k}, {Where::all, q5_k}, {Where::all, q5_k}, {Where::all, q5_k}, false, q4_k},
       {{"q4_0", 2, q4_0}, {}, {Where::first_eighth_by_importance, q4_1}},
       {{"q4_1", 3, q4_1}},
       {{"q4_k_s", 14, q4_k}, {Where::first_four, q5_k}, {Where::first_eighth, q5_k}, {}, true},
-      {{"q4_k_m", 15, q4_k}, {Where::spread, q6_k}, {Where::spread, q6_k}, {}, true},
+      {{"q4_k_m", 15, q4_k}, {Where::spread, q6_k}, {Where::spread, q6_k}, {}, true, q5_k},
       {{"q5_0", 8, q5_0}, {}, {Where::first_eighth_by_importance, q5_1}},
       {{"q5_1", 9, q5_1}},
       {{"q5_k_s", 16, q5_k}},
-      {{"q5_k_m", 17, q5_k}, {Where::spread, q6_k}, {Where::spread, q6_k}},
+      {{"q5_k_m", 17, q5_k}, {Where::spread, q6_k}, {Where::spread, q6_k}, {}, false, q6_k},
       {{"q6_k", 18, q6_k}},
       {{"q8_0", 7, q8_0}},
   };
@@ -98,6 +100,7 @@ class Chooser {
         t.name.starts_with("lm_head") || (t.kind == TensorKind::embedding && config_.tie_word_embeddings);
     if (is_output) return output_type(t.shape.cols());
     if (is(".v_proj.")) return values_type(layer);
+    if (is(".qkv_proj.") && row_.fused != BlockType::none) return row_.fused;
     if (is(".k_proj.") && experts_ == kMixtralExperts) return q8_0;
     if (is(".down_proj.")) return chosen(row_.down, layer);
     if (is(".o_proj.")) return attention_output_type(layer);

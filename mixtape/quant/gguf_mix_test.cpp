@@ -18,11 +18,11 @@ struct Sizes {
 
 ModelConfig config_of(const Sizes& s) {
   nlohmann::json json = nlohmann::json::parse(testing::tiny_model_json(s.model_type));
-  for (const char* key : {"hidden_size", "intermediate_size", "moe_intermediate_size"}) json[key] = 256;
+  for (const char* key : {"hidden_size", "intermediate_size"}) json[key] = 256;
   json["num_hidden_layers"] = s.layers;
   json["num_attention_heads"] = s.heads;
   json["num_key_value_heads"] = s.kv_heads;
-  json["num_experts"] = s.experts;
+  if (json.contains("num_experts")) json.update({{"num_experts", s.experts}, {"moe_intermediate_size", 256}});
   json["tie_word_embeddings"] = s.tied;
   return ModelConfig::parse(json, "config");
 }
@@ -59,6 +59,17 @@ TEST(GgufMix, MiddleMixesRaiseValuesAndDownHereAndThere) {
   EXPECT_EQ(types({}, "q4_k_m", kUp), times(32, '4'));
   EXPECT_EQ(types({}, "q4_k_m", kO), times(32, '4'));
   EXPECT_EQ(types({.layers = 8}, "q5_k_m", kDown), "65565566");
+}
+
+TEST(GgufMix, MiddleAndLargeMixesRaiseSharedMatrices) {
+  const Sizes phi{.model_type = "phi3"};
+  const std::string shared = "self_attn.qkv_proj", both = "mlp.gate_up_proj";
+  EXPECT_EQ(types(phi, "q3_k_m", shared), times(32, '4'));
+  EXPECT_EQ(types(phi, "q3_k_l", shared), times(32, '4'));
+  EXPECT_EQ(types(phi, "q4_k_m", shared), times(32, '5'));
+  EXPECT_EQ(types(phi, "q5_k_m", shared), times(32, '6'));
+  EXPECT_EQ(types(phi, "q4_k_s", shared), times(32, '4'));
+  EXPECT_EQ(types(phi, "q4_k_m", both), times(32, '4'));
 }
 
 TEST(GgufMix, SmallMixesRaiseTheFirstLayers) {

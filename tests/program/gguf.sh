@@ -45,14 +45,13 @@ same_perplexity() {
   rm -r "$work/f.gguf" "$work/c.gguf" "$work/mlx"
 }
 
-# What GGUF files store in another way than directories comes back: norms of 1 + w, as their sum.
-# shellcheck disable=SC2086
-for parity in gemma3_text; do
-  python3 tests/program/give_tokenizer.py "tests/data/parity/$parity" "$work/$parity" gpt-2
-  sed -i 's/"query_pre_attn_scalar": 40/"query_pre_attn_scalar": 24/' "$work/$parity/config.json"
-  expect 0 "types        F32" convert "$work/$parity" -o "$work/f.gguf" --floats f32
-  same_perplexity "$work/f.gguf" "$work/$parity"
-  rm -r "$work/f.gguf" "${work:?}/$parity"
+# What GGUF files store in another way than directories comes back: norms of 1 + w as their sum, multipliers, layers that
+# do not rotate, shared matrices.
+for parity in gemma3_text smollm3 olmo2 granite phi3; do
+  parity_model $parity gpt-2
+  expect 0 "types        F32" convert "$work/parity" -o "$work/f.gguf" --floats f32
+  same_perplexity "$work/f.gguf" "$work/parity"
+  rm -r "$work/f.gguf" "$work/parity"
 done
 
 # calibrate writes either form, and importance that quantize takes.

@@ -44,17 +44,12 @@ same_model() {
   [[ $said == *"$text"* ]] || complain "$source: mixtape generates '$text', llama.cpp: $said"
   rm "$file" "$work/base"
 }
-for pair in llama:gpt-2 llama_tied_bias_rope3:llama-bpe mistral:smollm qwen2:qwen2 qwen3:qwen2; do
-  parity=${pair%:*}
-  python3 tests/program/give_tokenizer.py "tests/data/parity/$parity" "$work/$parity" "${pair#*:}"
-  same_model "$work/$parity"
-  rm -r "${work:?}/$parity"
+for pair in llama:gpt-2 llama_tied_bias_rope3:llama-bpe mistral:smollm qwen2:qwen2 qwen3:qwen2 gemma3_text:gpt-2 smollm3:llama-bpe \
+  olmo2:gpt-2 granite:gpt-2 phi3:gpt-2; do
+  parity_model "${pair%:*}" "${pair#*:}"
+  same_model "$work/parity"
+  rm -r "$work/parity"
 done
-# llama.cpp knows no other scale of scores than this.
-python3 tests/program/give_tokenizer.py tests/data/parity/gemma3_text "$work/gemma3" gpt-2
-sed -i 's/"query_pre_attn_scalar": 40/"query_pre_attn_scalar": 24/' "$work/gemma3/config.json"
-same_model "$work/gemma3"
-rm -r "$work/gemma3"
 same_model "$model"
 same_model models/tiny-moe
 
