@@ -81,6 +81,44 @@ class Printer {
   std::size_t shown_ = 0;
 };
 
+// How a model continues one prompt.
+struct Drawing {
+  const CausalLm& model;
+  Tape& tape;
+  const Tokenizer& tokenizer;
+  TokenRow prompt;
+  std::int64_t count;  // tokens
+  SampleOptions options;
+};
+
+// The prompt, unless it is a chat, and the text after it, as it comes.
+void print_text(const Drawing& d, bool is_chat) {
+  Printer printer(d.tokenizer);
+  if (!is_chat) {
+    for (const std::uint32_t id : d.prompt) printer.add(id);
+  }
+  try {
+    sample(d.model, d.tape, {d.prompt}, d.count, d.options,
+           [&](std::size_t, std::uint32_t id) { printer.add(id); });
+  } catch (const Error&) {
+    fmt::print("\n");  // what there is of the text ends its line
+    throw;
+  }
+  fmt::print("\n");
+}
+
+// Several texts, a line each.
+void print_texts(Drawing d, std::int64_t samples) {
+  constexpr std::int64_t kBatch = 64;
+  for (std::int64_t done = 0; done < samples; done += kBatch) {
+    const std::vector<TokenRow> prompts(static_cast<std::size_t>(std::min(kBatch, samples - done)), d.prompt);
+    for (const TokenRow& row : sample(d.model, d.tape, prompts, d.count, d.options)) {
+      fmt::print("{}\n", d.tokenizer.decode(row, true));
+    }
+    ++d.options.seed;
+  }
+}
+
 void run_generate(const GenerateOptions& o) {
   const Device device = open_device(o.model.device, stderr);
   const OpenedModel opened = o.model.open();
@@ -89,26 +127,18 @@ void run_generate(const GenerateOptions& o) {
   const Parameters parameters = load_parameters(*opened.source, opened.config, dtype, device);
   TapeWeights weights(tape, parameters, Trainable::nothing);
   const CausalLm model(opened.config, weights, dtype);
-  SampleOptions options = o.sample;
-  options.stop = stop_ids(*opened.source, opened.tokenizer);
-  const TokenRow prompt = prompt_tokens(o, opened);
-  check_ids(std::vector<TokenRow>{prompt}, opened.config.vocab_size);
-  if (o.samples == 1) {
-    Printer printer(opened.tokenizer);
-    if (!o.chat) {
-      for (const std::uint32_t id : prompt) printer.add(id);
+  Drawing drawing{model, tape, opened.tokenizer, prompt_tokens(o, opened), o.count, o.sample};
+  drawing.options.stop = stop_ids(*opened.source, opened.tokenizer);
+  check_ids(std::vector<TokenRow>{drawing.prompt}, opened.config.vocab_size);
+  try {
+    if (o.samples == 1) {
+      print_text(drawing, o.chat);
+    } else {
+      print_texts(std::move(drawing), o.samples);
     }
-    sample(model, tape, {prompt}, o.count, options, [&](std::size_t, std::uint32_t id) { printer.add(id); });
-    fmt::print("\n");
-    return;
-  }
-  constexpr std::int64_t kBatch = 64;
-  for (std::int64_t done = 0; done < o.samples; done += kBatch) {
-    const auto rows = static_cast<std::size_t>(std::min(kBatch, o.samples - done));
-    for (const TokenRow& row : sample(model, tape, std::vector<TokenRow>(rows, prompt), o.count, options)) {
-      fmt::print("{}\n", opened.tokenizer.decode(row, true));
-    }
-    ++options.seed;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::format) throw;
+    fail(error.code(), opened.source->where(), ": ", error.what());
   }
 }
 

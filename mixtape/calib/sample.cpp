@@ -1,6 +1,7 @@
 #include "mixtape/calib/sample.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "mixtape/ops/sampling/sampling.h"
 
@@ -42,6 +43,14 @@ Buffer id_buffer(const Device& device, const std::vector<TokenRow>& rows) {
   for (const TokenRow& row : rows) ids.insert(ids.end(), row.begin(), row.end());
   const auto batch = static_cast<std::int64_t>(rows.size());
   return Buffer::from(device, {batch, static_cast<std::int64_t>(rows[0].size())}, ids);
+}
+
+// A row of `logits`, f32 [rows, vocab], with a NaN gives its place.
+void require_number(const Buffer& logits, std::size_t row, std::uint32_t drawn) {
+  const std::int64_t vocab = logits.shape()[1], at = static_cast<std::int64_t>(row) * vocab + drawn;
+  const Buffer one = logits.reshape({logits.numel()}).slice(at, at + 1);
+  if (std::isnan(one.to_vector<float>()[0]))
+    fail(ErrorCode::format, "sample: found NaN among the model's logits, expected numbers");
 }
 
 }  // namespace
@@ -86,6 +95,7 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
       const std::uint32_t id = options.turns.empty() ? drawn[b] : turns.next(b, drawn[b]);
       next[b] = {id};
       if (stopped[b]) continue;
+      require_number(logits.value(), b, drawn[b]);
       rows[b].push_back(id);
       if (on_token) on_token(b, id);
       stopped[b] = options.turns.empty() && contains(options.stop, id);

@@ -22,7 +22,7 @@ struct SampleOptions {
 
 // Continues each prompt (all of one length) by up to `count` tokens. The draw depends on seed, row and
 // position alone. on_token(row, id) is called in order, row by row for each position. Throws interrupted
-// between positions.
+// between positions, format for a NaN among the logits.
 std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vector<TokenRow>& prompts,
                              std::int64_t count, const SampleOptions& options,
                              const std::function<void(std::size_t row, std::uint32_t id)>& on_token = {},
