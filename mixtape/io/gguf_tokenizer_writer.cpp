@@ -10,6 +10,7 @@
 #include "mixtape/io/gguf_pre_tokenizer.h"
 #include "mixtape/io/gguf_scores.h"
 #include "mixtape/io/gguf_token_type.h"
+#include "mixtape/io/json_file.h"
 #include "mixtape/io/tokenizer.h"
 
 namespace mixtape {
@@ -316,7 +317,7 @@ void add_gguf_tokenizer(const json& tokenizer, const json& tokenizer_config, con
   try {
     TokenizerWriter(tokenizer, tokenizer_config, model, where, metadata).write();
   } catch (const json::exception& error) {
-    fail(ErrorCode::format, where, ": tokenizer.json: ", error.what());
+    fail(ErrorCode::format, where, ": tokenizer.json: ", json_fault(error));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -58,7 +59,7 @@ nlohmann::json parse(std::string_view text, const std::string& where, bool uniqu
           return watcher(depth, event, parsed);
         });
   } catch (const nlohmann::json::exception& error) {
-    fail(ErrorCode::format, where, ": invalid JSON or UTF-8: ", error.what());
+    fail(ErrorCode::format, where, ": invalid JSON or UTF-8: ", json_fault(error));
   }
 }
 
@@ -109,7 +110,19 @@ bool is_stream(const std::filesystem::path& path) {
          !std::filesystem::is_directory(status);
 }
 
+std::string with(std::string text, std::string_view part, std::string_view instead) {
+  const std::size_t at = text.find(part);
+  return at == text.npos ? text : text.replace(at, part.size(), instead);
+}
+
 }  // namespace
+
+std::string json_fault(const std::exception& error) {
+  const std::string text = error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
+  const std::size_t tag = text.find("] ");
+  return with(with(text.substr(tag == text.npos ? 0 : tag + 2), "parse error at ", ""),
+              "last read:", "found");
+}
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where) {
   using nlohmann::ordered_json;
@@ -121,7 +134,7 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::stri
       return true;
     });
   } catch (const ordered_json::exception& error) {
-    fail(ErrorCode::format, where, ": invalid JSON: ", error.what());
+    fail(ErrorCode::format, where, ": invalid JSON: ", json_fault(error));
   }
 }
 
@@ -145,7 +158,7 @@ nlohmann::json read_config_json(const std::filesystem::path& path) {
 std::string read_text(const std::filesystem::path& path) {
   if (!is_stream(path)) return std::string(text_of(MappedFile(path)));
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(ErrorCode::io, path.string(), ": cannot open: ", std::strerror(errno));
+  if (fd < 0) fail_to_open(path, errno);
   const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* open) { ::close(*open); });
   return read_stream(fd, path.string());
 }

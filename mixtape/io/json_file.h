@@ -1,6 +1,7 @@
 // JSON files. Ill-formed UTF-8, a NUL byte or nesting deeper than 64 is always an error.
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@ Json parse_json(std::string_view text, const std::string& where);
 // With members in the order of the text, which chat templates show; of equal keys the last one counts. Throws format.
 OrderedJson parse_ordered_json(std::string_view text, const std::string& where);
 
-// Parses a whole file; throws io if it cannot be read.
+// Parses a whole file; throws invalid_argument if there is none, io if it cannot be read.
 Json read_json(const std::filesystem::path& path);
 
 // Configuration as Python writes and reads it: of equal keys the last one counts, and NaN, Infinity and -Infinity
@@ -23,7 +24,10 @@ Json read_json(const std::filesystem::path& path);
 Json parse_config_json(std::string_view text, const std::string& where);
 Json read_config_json(const std::filesystem::path& path);
 
-// The bytes of a file, pipe or device, to its end; throws io, naming the path.
+// The bytes of a file, pipe or device, to its end; throws as MappedFile does.
 std::string read_text(const std::filesystem::path& path);
+
+// What the JSON library found wrong, without its own names for it: "line 1, column 7: syntax error while parsing ...".
+std::string json_fault(const std::exception& error);
 
 }  // namespace mixtape

@@ -13,9 +13,15 @@
 
 namespace mixtape {
 
+void fail_to_open(const std::filesystem::path& path, int reason) {
+  const bool is_absent = reason == ENOENT || reason == ENOTDIR || reason == ELOOP || reason == ENAMETOOLONG;
+  fail(is_absent ? ErrorCode::invalid_argument : ErrorCode::io, path.string(),
+       ": cannot open: ", std::strerror(reason));
+}
+
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(ErrorCode::io, path.string(), ": cannot open: ", std::strerror(errno));
+  if (fd < 0) fail_to_open(path, errno);
   struct stat info {};
   const bool is_file = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   void* mapped = nullptr;
@@ -26,7 +32,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const int reason = errno;
   ::close(fd);
   if (!is_file)
-    fail(ErrorCode::io, path.string(), ": found a directory or special file, expected a regular file");
+    fail(ErrorCode::invalid_argument, path.string(),
+         ": found a directory or special file, expected a regular file");
   if (mapped == MAP_FAILED) fail(ErrorCode::io, path.string(), ": cannot map: ", std::strerror(reason));
   data_ = static_cast<const std::byte*>(mapped);
 }

@@ -10,7 +10,8 @@ namespace mixtape {
 
 class MappedFile {
  public:
-  // Throws io, naming the path and the system's reason; a directory is refused.
+  // Throws, naming the path and the system's reason: invalid_argument where there is no such file, or no regular one;
+  // io where the system refuses.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -24,6 +25,9 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
+
+// What a file that open(2) refused with `reason` means: invalid_argument where there is none, else io.
+[[noreturn]] void fail_to_open(const std::filesystem::path& path, int reason);
 
 // Gives the memory behind mapped bytes back; they are read from the file again when they are next touched.
 void release_pages(std::span<const std::byte> bytes);

@@ -32,7 +32,8 @@ std::unique_ptr<ModelSource> open_model(const std::filesystem::path& path) {
   std::error_code reason;
   const auto status = std::filesystem::status(path, reason);
   if (!std::filesystem::exists(status)) {
-    fail(ErrorCode::io, path.string(), ": cannot open: ", reason ? reason.message() : "not found");
+    fail(ErrorCode::invalid_argument, path.string(),
+         ": cannot open: ", reason ? reason.message() : "not found");
   }
   if (std::filesystem::is_directory(status)) return open_directory_model(path);
   if (path.extension() == ".gguf" || begins_as_gguf(path)) return open_gguf_model(path);

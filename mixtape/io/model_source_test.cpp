@@ -201,16 +201,17 @@ TEST(ModelSource, OpensGgufFilesByTheirNameOrFirstBytes) {
 
 TEST(ModelSource, RefusesWhatIsNoModel) {
   const TempDirectory directory;
-  MIXTAPE_EXPECT_ERROR(open_model(directory / "absent"), ErrorCode::io, "absent: cannot open");
-  MIXTAPE_EXPECT_ERROR(open_model(directory.path()), ErrorCode::io, "found neither model.safetensors nor");
+  MIXTAPE_EXPECT_ERROR(open_model(directory / "absent"), ErrorCode::invalid_argument, "absent: cannot open");
+  MIXTAPE_EXPECT_ERROR(open_model(directory.path()), ErrorCode::format,
+                       "found neither model.safetensors nor");
   const fs::path file = directory.write("x.bin", "?");
   MIXTAPE_EXPECT_ERROR(open_model(file), ErrorCode::not_supported,
                        "isn't GGUF, expected a GGUF file or the directory of a model");
   write_model(directory.path(), {{"model.norm.weight", {1}, {1}}});
   fs::remove(directory / "config.json");
-  MIXTAPE_EXPECT_ERROR(open_model(directory.path()), ErrorCode::io, "config.json: cannot open");
+  MIXTAPE_EXPECT_ERROR(open_model(directory.path()), ErrorCode::invalid_argument, "config.json: cannot open");
   write_model(directory.path(), {{"model.norm.weight", {1}, {1}}});
-  MIXTAPE_EXPECT_ERROR(open_model(directory.path())->tokenizer_json(), ErrorCode::io,
+  MIXTAPE_EXPECT_ERROR(open_model(directory.path())->tokenizer_json(), ErrorCode::invalid_argument,
                        "tokenizer.json: cannot open");
   EXPECT_TRUE(open_model(directory.path())->tokenizer_config_json().empty());
 }

@@ -67,7 +67,7 @@ SafetensorsDirectory::SafetensorsDirectory(const fs::path& path) : where_(path.s
   } else if (is_there(path / kSingleName)) {
     open_single(path / kSingleName);
   } else {
-    fail(ErrorCode::io, where_, ": found neither ", kSingleName, " nor ", kIndexName);
+    fail(ErrorCode::format, where_, ": found neither ", kSingleName, " nor ", kIndexName);
   }
 }
 
@@ -90,7 +90,7 @@ void SafetensorsDirectory::open_shards(const fs::path& directory) {
     if (!is_there(directory / shard)) absent.push_back(shard);
   }
   if (!absent.empty()) {
-    fail(ErrorCode::io, where_, ": the index names ", wanted.size(), " shards, absent: ", joined(absent));
+    fail(ErrorCode::format, where_, ": the index names ", wanted.size(), " shards, absent: ", joined(absent));
   }
   for (const std::string& shard : wanted) shards_.emplace(shard, SafetensorsFile::open(directory / shard));
 }

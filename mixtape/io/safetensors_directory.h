@@ -11,8 +11,8 @@
 namespace mixtape {
 
 // `path` is a directory, or a single .safetensors file. In a directory, model.safetensors.index.json decides
-// if it exists. It is checked in whole before any tensor is read: throws io naming every shard that is
-// absent, format naming every tensor that its shard lacks.
+// if it exists. It is checked in whole before any tensor is read: throws format naming every shard that is
+// absent, or every tensor that its shard lacks.
 class SafetensorsDirectory {
  public:
   explicit SafetensorsDirectory(const std::filesystem::path& path);

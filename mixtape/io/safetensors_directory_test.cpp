@@ -52,11 +52,11 @@ TEST(SafetensorsDirectory, ShardsFollowTheIndex) {
 TEST(SafetensorsDirectory, I9_ShardAbsent) {
   const TempDirectory directory;
   directory.write(kIndex, two_shards());
-  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::io,
+  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::format,
                        str("the index names 2 shards, absent: ", kFirst, ", ", kSecond));
   // Found before the other shard is read: what it holds doesn't matter.
   directory.write(kFirst, "not a safetensors file");
-  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::io,
+  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::format,
                        str("the index names 2 shards, absent: ", kSecond));
 }
 
@@ -87,15 +87,17 @@ TEST(SafetensorsDirectory, I9_IndexLacksTheName) {
 TEST(SafetensorsDirectory, I9_DirectoryCalledLikeAFile) {
   const TempDirectory directory;
   fs::create_directory(directory / "x.safetensors");
-  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory / "x.safetensors"), ErrorCode::io,
+  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory / "x.safetensors"), ErrorCode::invalid_argument,
                        "x.safetensors: found a directory or special file, expected a regular file");
-  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path() / "x.safetensors/"), ErrorCode::io,
+  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path() / "x.safetensors/"), ErrorCode::invalid_argument,
                        "found a directory");
   fs::create_directory(directory / "model.safetensors");
-  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::io, "found a directory");
+  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::invalid_argument,
+                       "found a directory");
   fs::create_directory(directory / kFirst);
   directory.write(kIndex, index_of(str("{\"a\":\"", kFirst, "\"}")));
-  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::io, "found a directory");
+  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::invalid_argument,
+                       "found a directory");
 }
 
 TEST(SafetensorsDirectory, RefusesABadIndex) {
@@ -118,9 +120,9 @@ TEST(SafetensorsDirectory, RefusesABadIndex) {
 
 TEST(SafetensorsDirectory, RefusesWhereThereIsNothing) {
   const TempDirectory directory;
-  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::io,
+  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory.path()), ErrorCode::format,
                        "found neither model.safetensors nor model.safetensors.index.json");
-  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory / "absent"), ErrorCode::io,
+  MIXTAPE_EXPECT_ERROR(SafetensorsDirectory(directory / "absent"), ErrorCode::invalid_argument,
                        "No such file or directory");
 }
 

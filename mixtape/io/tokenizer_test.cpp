@@ -249,7 +249,7 @@ TEST(Tokenizer, UnknownTokenOutsideTheVocabulary) {
 
 TEST(Tokenizer, LoadNamesTheFile) {
   const testing::TempDirectory directory;
-  EXPECT_EQ(error_of([&] { Tokenizer::load(directory.path()); }).code(), ErrorCode::io);
+  EXPECT_EQ(error_of([&] { Tokenizer::load(directory.path()); }).code(), ErrorCode::invalid_argument);
   directory.write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
   const Error error = error_of([&] { Tokenizer::load(directory.path()); });
   EXPECT_THAT(error.what(), HasSubstr("tokenizer.json: "));

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Models of which a file is missing or broken: status 2 and one line from every command that reads it; logits that are
+# no numbers.
+# usage: tests/program/broken.sh SOURCE_DIR MIXTAPE
+source "$(dirname "$0")/lib.sh"
+story 40 >"$work/story"
+
+# refused TEXT [COMMAND...]: every command that reads the model in $work/model says so; those named don't read it.
+refused() {
+  local text=$1 command
+  shift
+  for command in info eval generate quantize convert calibrate train; do
+    [[ " $* " != *" $command "* ]] || continue
+    case $command in
+      info) expect_line 2 "$text" info "$work/model" ;;
+      eval) expect_line 2 "$text" eval -m "$work/model" --text "$work/story" --length 32 ;;
+      generate) expect_line 2 "$text" generate -m "$work/model" -p a -n 2 ;;
+      quantize) expect_line 2 "$text" quantize -m "$work/model" -o "$work/new" --group-size 32 ;;
+      convert) expect_line 2 "$text" convert -m "$work/model" -o "$work/new.gguf" ;;
+      calibrate) expect_line 2 "$text" calibrate -m "$work/model" -o "$work/new" --group-size 32 --text "$work/story" ;;
+      train) expect_line 2 "$text" train --config "$work/model/config.json" --tokenizer "$work/model" -o "$work/new" --text "$work/story" ;;
+    esac
+  done
+  only story model
+  rm -r "$work/model"
+}
+# broken FILE TEXT: a copy of the model whose file holds the text; without one it has no such file.
+broken() {
+  cp -r "$model" "$work/model"
+  chmod -R u+w "$work/model"
+  rm -f "$work/model/$1"
+  [ $# = 1 ] || echo "$2" >"$work/model/$1"
+}
+
+broken config.json
+refused "config.json"
+broken model.safetensors
+refused "found neither model.safetensors nor model.safetensors.index.json" train
+broken tokenizer.json
+refused "tokenizer.json: " info
+broken model.safetensors.index.json '{"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}'
+refused "the index names 1 shards, absent: model-00001-of-00002.safetensors" train
+broken model.safetensors 'no tensors'
+refused "model.safetensors: header length is " train
+broken config.json '{"model_type": }'
+refused "config.json: invalid JSON or UTF-8: line 1, column 16: "
+[[ $output != *json.exception* ]] || complain "a library's own words: $output"
+broken tokenizer.json '{"model": '
+refused "tokenizer.json: invalid JSON or UTF-8: line 2, column 1: " info
+
+# NaN among the weights of the last norm: all logits are.
+broken nothing
+python3 - "$work/model/model.safetensors" <<'END'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+size = struct.unpack("<Q", data[:8])[0]
+begin, end = json.loads(data[8:8 + size])["model.norm.weight"]["data_offsets"]
+data[8 + size + begin:8 + size + end] = struct.pack("<f", float("nan")) * ((end - begin) // 4)
+open(sys.argv[1], "wb").write(data)
+END
+for how in "" "--temp 0" "--samples 2"; do
+  # shellcheck disable=SC2086
+  expect_line 2 "$work/model: sample: found NaN among the model's logits, expected numbers" generate -m "$work/model" -p Once -n 4 $how
+done
+expect_line 2 "$work/model: found NaN among its logits" eval -m "$work/model" --text "$work/story" --length 32
+rm -r "$work/model"
+
+only story
+finish
