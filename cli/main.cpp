@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 
 #include "cli/arguments.h"
@@ -15,6 +16,7 @@
 #include "cli/verbose.h"
 #include "cli/version.h"
 #include "mixtape/core/error.h"
+#include "mixtape/core/library_commit.h"
 
 namespace mixtape::cli {
 namespace {
@@ -83,7 +85,14 @@ int system_failed(const std::system_error& error) {
   return report_failure(str("standard output: ", error.what()), Status::failed);
 }
 
+// A library of another commit may lay out the same names differently.
+bool is_of_one_commit() { return std::string_view(library_commit()) == commit(); }
+
 int run_program(int argc, char** argv) {
+  if (!is_of_one_commit())
+    return report_failure(str("the program is of commit ", commit(), ", libmixtape of commit ",
+                              library_commit(), ", expected both of one commit"),
+                          Status::failed);
   CLI::App app("mixtape calibrates quantized language models by gradient.", "mixtape");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("-V,--version", std::string(version()),

@@ -171,6 +171,17 @@ macro(mixtape_op name)
   list(APPEND MIXTAPE_OPS ${name})
 endmacro()
 
+# Adds FUNCTION of HEADER to the target: the commit's name, looked up in each build; what is linked of it is linked again
+# only where it changed.
+function(mixtape_commit target header function)
+  set(source ${CMAKE_BINARY_DIR}/${target}_commit.cpp)
+  add_custom_target(${target}_commit BYPRODUCTS ${source}
+                    COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR} -DOUTPUT=${source} -DHEADER=${header}
+                            -DFUNCTION=${function} -P ${CMAKE_SOURCE_DIR}/cmake/commit.cmake)
+  target_sources(${target} PRIVATE ${source})
+  add_dependencies(${target} ${target}_commit)
+endfunction()
+
 # Every object of the library; whatever BUILD_SHARED_LIBS says, none of them is dropped by the linker.
 macro(mixtape_library)
   set(MIXTAPE_ARCHIVE "")
@@ -200,6 +211,7 @@ macro(mixtape_library)
   foreach(object ${library_objects})
     target_sources(${holder} PRIVATE $<TARGET_OBJECTS:${object}>)
   endforeach()
+  mixtape_commit(${holder} mixtape/core/library_commit.h mixtape::library_commit)
   target_link_libraries(${holder} PRIVATE "$<BUILD_INTERFACE:mixtape_flags>")
   target_include_directories(${holder} INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
