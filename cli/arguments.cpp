@@ -60,13 +60,52 @@ std::size_t count_values(const CLI::App& command, const CLI::Option& option, con
   return count;
 }
 
+std::string name_of(const CLI::Option& option) { return "--" + option.get_lnames().at(0); }
+
+// The options that a command line gives: none twice, none beside one that it excludes.
+class Given {
+ public:
+  explicit Given(const CLI::App& command) : command_(command) {}
+
+  void add(const CLI::Option& option) {
+    const bool is_again = has(&option);
+    // A flag says the same again; lists grow.
+    require(!is_again || option.get_items_expected_max() != 1, command_.get_name(), ": ", name_of(option),
+            " is given twice, expected once");
+    options_.push_back(&option);
+  }
+  void check() const {
+    for (const CLI::Option* option : options_) {
+      for (const CLI::Option* other : option->get_excludes())
+        require(!has(other), command_.get_name(), ": found ", name_of(*option), " and ", name_of(*other),
+                ", expected one of them");
+    }
+  }
+
+ private:
+  bool has(const CLI::Option* option) const {
+    return std::find(options_.begin(), options_.end(), option) != options_.end();
+  }
+
+  const CLI::App& command_;
+  std::vector<const CLI::Option*> options_;  // as they come
+};
+
+const CLI::Option* place_of_words(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_positional()) return option;
+  }
+  return nullptr;
+}
+
 void check_words(const CLI::App& command, Words words) {
-  std::size_t places = 0;  // for words that belong to no option
-  for (const CLI::Option* option : command.get_options()) places += option->get_positional() ? 1 : 0;
+  const CLI::Option* place = place_of_words(command);
+  Given given(command);
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (!looks_like_option(words[i])) {
-      require(places > 0, command.get_name(), ": '", words[i], "' belongs to no option");
-      --places;
+      require(place != nullptr, command.get_name(), ": '", words[i], "' belongs to no option");
+      given.add(*place);
+      place = nullptr;  // one word has it
       continue;
     }
     const OptionWord word = split(words[i]);
@@ -74,8 +113,12 @@ void check_words(const CLI::App& command, Words words) {
     require(option != nullptr, command.get_name(), ": ",
             unknown_word("option", word.name, option_names(command), "mixtape help " + command.get_name()));
     require(!lacks_its_value(words[i]), command.get_name(), ": ", word.name, " has no value");
+    require(!word.has_value || option->get_items_expected_max() > 0, command.get_name(), ": ", word.name,
+            " takes no value, found ", words[i]);
+    given.add(*option);
     if (!word.has_value) i += count_values(command, *option, word.name, words.subspan(i + 1));
   }
+  given.check();
 }
 
 }  // namespace

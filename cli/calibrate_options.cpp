@@ -146,6 +146,7 @@ void refuse_idle(const CLI::App& command, const CalibrateOptions& o) {
 
 void CalibrateOptions::add(CLI::App& command) {
   model.add(command);
+  model.add_dtype(command);
   quantize.add(command);
   quantize.budget.add(command);
   text.add(command);
@@ -157,6 +158,7 @@ void CalibrateOptions::add(CLI::App& command) {
 
 void CalibrateOptions::finish(const CLI::App& command) {
   refuse_idle(command, *this);
+  text.refuse_idle(command);
   require_files(text.files());
   refuse_same_place(
       {{"--save-plan", quantize.saved_plan}, {"--json", json_file}, {"--save-imatrix", saved_imatrix}});

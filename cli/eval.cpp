@@ -30,7 +30,10 @@ struct EvalOptions {
   std::string json_file;
 };
 
-void check(const EvalOptions& o) {
+void check(const CLI::App& command, const EvalOptions& o) {
+  for (const char* name : {"--max-tokens", "--length"})
+    require(!o.text_files.empty() || command.count(name) == 0, name,
+            " has no effect: the windows are those of --base");
   require(o.base.empty() || (o.teacher.empty() && o.save_base.empty()),
           "--base is the teacher: expected no --teacher or --save-base beside it");
   require(o.versus.empty() || !o.teacher.empty() || !o.base.empty(),
@@ -168,6 +171,7 @@ void add_eval(CLI::App& app, int&) {
   auto o = std::make_shared<EvalOptions>();
   o->model.add(*command);
   OptionGroup model(*command, "Model");
+  o->model.add_dtype(*command);
   model.path("--teacher", o->teacher, "MODEL", "Compare with this model");
   model.path("--versus", o->versus, "MODEL", "Another student: which of the two is closer to the teacher");
   OptionGroup data(*command, "Data");
@@ -189,8 +193,8 @@ void add_eval(CLI::App& app, int&) {
       "  mixtape eval -m Qwen3-0.6B-3bit --teacher Qwen3-0.6B --text wiki.txt --json -\n"
       "  mixtape eval -m Qwen3-0.6B --text wiki.txt --save-base wiki.base\n"
       "  mixtape eval -m Qwen3-0.6B-3bit --versus other-3bit --base wiki.base");
-  command->callback([o] {
-    check(*o);
+  command->callback([o, command] {
+    check(*command, *o);
     require_files(o->text_files);
     require_files({o->base});
     refuse_same_place({{"--save-base", o->save_base}, {"--json", o->json_file}});

@@ -81,6 +81,12 @@ class Printer {
   std::size_t shown_ = 0;
 };
 
+void refuse_idle(const CLI::App& command, const GenerateOptions& o) {
+  require(o.chat || command.count("--date") == 0, "--date has no effect: expected --chat beside it");
+  for (const char* name : {"--top-p", "--seed"})
+    require(o.sample.temperature > 0.0 || command.count(name) == 0, name, " has no effect: --temperature 0");
+}
+
 // How a model continues one prompt.
 struct Drawing {
   const CausalLm& model;
@@ -148,6 +154,7 @@ void add_generate(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("generate", "Continues a prompt.");
   auto o = std::make_shared<GenerateOptions>();
   o->model.add(*command);
+  o->model.add_dtype(*command);
   OptionGroup group(*command, "Text");
   group.text("-p,--prompt", o->prompt, "TEXT", "Text to continue; -, or none in a pipe: standard input");
   group.flag("--chat", o->chat, "Put the prompt into the model's chat template; print the answer alone");
@@ -168,6 +175,7 @@ void add_generate(CLI::App& app, int&) {
     if (o->prompt == "-" || (command->count("--prompt") == 0 && ::isatty(STDIN_FILENO) == 0)) {
       o->prompt = read_standard_input();
     }
+    refuse_idle(*command, *o);
     run_generate(*o);
   });
 }

@@ -164,7 +164,11 @@ void add_gradcheck(CLI::App& app, int& status) {
   group.flag("--list", o->list, "List ops, cases and bounds (units of epsilon + absolute); run nothing");
   OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
   command->footer("Example:\n  mixtape gradcheck --op softmax --op matmul --device auto");
-  command->callback([o, &status] { status = run_gradcheck(*o); });
+  command->callback([o, command, &status] {
+    for (const char* name : {"--runs", "--json"})
+      require(!o->list || command->count(name) == 0, name, " has no effect: --list runs nothing");
+    status = run_gradcheck(*o);
+  });
 }
 
 }  // namespace mixtape::cli

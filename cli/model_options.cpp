@@ -38,7 +38,11 @@ void ModelOptions::add(CLI::App& command) {
             "Hugging Face or MLX directory, GGUF file, or owner/name in the Hugging Face cache")
       ->required();
   group.path("--device", device, "NAME", kDeviceHelp);
-  group.choice("--dtype", dtype, {"auto", "f32", "bf16"}, "Activations; auto: as the model");
+}
+
+void ModelOptions::add_dtype(CLI::App& command) {
+  OptionGroup(command, "Model")
+      .choice("--dtype", dtype, {"auto", "f32", "bf16"}, "Activations; auto: as the model");
 }
 
 OpenedModel ModelOptions::open() const {

@@ -27,6 +27,7 @@ struct ModelOptions {
   std::string dtype = "auto";
 
   void add(CLI::App& command);
+  void add_dtype(CLI::App& command);  // of commands that run the model
   OpenedModel open() const;
   // The activations' type: bf16 for 16-bit models, f32 for f32 ones, or as asked for.
   DType compute_dtype(const ModelConfig& config) const;

@@ -128,6 +128,16 @@ std::vector<std::string> TextOptions::files() const {
   return all;
 }
 
+void TextOptions::refuse_idle(const CLI::App& command) const {
+  const bool reads_chats =
+      !chat_files.empty() || std::any_of(report_files.begin(), report_files.end(), is_chats);
+  require(reads_chats || !data.empty() || command.count("--date") == 0,
+          "--date has no effect: expected --chats beside it");
+  const CLI::Option* self_rows_option = command.get_option_no_throw("--self-rows");
+  require(!data.empty() || self_rows_option == nullptr || self_rows_option->count() == 0,
+          "--self-rows has no effect: expected --data self beside it");
+}
+
 bool TextOptions::is_sampled() const {
   require(!text_files.empty() || !chat_files.empty() || !data.empty(),
           "data: found no text, expected one of --text, --chats and --data self");

@@ -40,6 +40,8 @@ struct TextOptions {
   // Whether some of the rows come from the model itself. Throws invalid_argument if no text was named, or options
   // don't go together.
   bool is_sampled() const;
+  // Throws invalid_argument for options that would say nothing.
+  void refuse_idle(const CLI::App& command) const;
   std::vector<std::string> files() const;  // all that are read
   // Rows of the text files, end to end.
   std::vector<TokenRow> file_rows(const Tokenizer& tokenizer, std::int64_t vocab_size) const;

@@ -209,7 +209,8 @@ void add_train(CLI::App& app, int& status) {
   command->footer(
       "Example:\n"
       "  mixtape train --config config.json --tokenizer DIR --text corpus.txt -o small");
-  command->callback([o, &status] {
+  command->callback([o, command, &status] {
+    o->text.refuse_idle(*command);
     require_files(o->text.files());
     require_files({o->config_file, o->tokenizer + "/tokenizer.json"});
     status = TrainRun(*o).run();

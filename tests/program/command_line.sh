@@ -34,7 +34,24 @@ while IFS='|' read -r text arguments; do refused "$text" $arguments; done <<END
 --bits is 3.5, expected 2, 3|$quantize --bits 3.5
 --group-size is 0, expected 32, 64 or 128|quantize --model $model --out $work/new --group-size 0
 --rounding is up, expected gpu or cpu|$quantize --mode up
---dtype is f8, expected auto, f32 or bf16|$quantize --dtype f8
+--dtype is f8, expected auto, f32 or bf16|$generate --dtype f8
+unknown option '--dtype'|$quantize --dtype f32
+quantize: --bits is given twice, expected once|$quantize --bits 3 --q-bits 4
+generate: --model is given twice, expected once|$generate $model
+generate: --chat takes no value, found --chat=maybe|$generate --chat=maybe
+info: --help takes no value, found --help=3|info --help=3
+found --bpw and --size, expected one of them|calibrate --model $model --out $work/new --text $work/text --bpw 3 --size 4
+expected one of them|$quantize --plan p --bits 4
+--date has no effect: expected --chat beside it|$generate --date 2020-01-01
+--date has no effect: expected --chats beside it|$dwq --date 2020-01-01
+--date has no effect: expected --chats beside it|train --config c --tokenizer t --out $work/new --text $work/text --date 2020-01-01
+--seed has no effect: --temperature 0|$generate --temp 0 --seed 3
+--top-p has no effect: --temperature 0|$generate --temp 0 --top-p 0.5
+--self-rows has no effect: expected --data self beside it|$dwq --self-rows 9
+--max-tokens has no effect: the windows are those of --base|eval --model $model --base b --max-tokens 9
+--length has no effect: the windows are those of --base|eval --model $model --base b --length 9
+--json has no effect: --list runs nothing|gradcheck --list --json $work/new
+--runs has no effect: --list runs nothing|gradcheck --list --runs 3
 --steps is 0, expected a whole number, 1 or more|$dwq --steps 0
 --steps is 1e3, expected a whole number|$dwq --steps 1e3
 --batch is -1, expected a whole number, 1 or more|$dwq --batch -1

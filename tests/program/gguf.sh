@@ -106,7 +106,7 @@ refused() {
   refused 2 "--type q4_0 is a GGUF file's" calibrate $moe $text -o "$work/new.gguf" --format mlx --type q4_0
   refused 2 "is planned as Q8_0, which only a GGUF file holds" quantize $moe -o "$work/mlx" --plan "$work/plan.json"
   refused 2 "--rounding has no effect: --type q4_0" quantize $moe $new --type q4_0 --rounding cpu
-  refused 2 "--bits excludes --type" quantize $moe $new --type q4_0 --bits 4
+  refused 2 "found --type and --bits, expected one of them" quantize $moe $new --type q4_0 --bits 4
   refused 2 "--type is q4_x, expected" quantize $moe $new --type q4_x
   rm "$work/plan.json"
   refused 2 "--save-imatrix has no effect: --fit mlx gathers none" calibrate $model $text $new --group-size 32 --fit mlx --save-imatrix "$work/x"

@@ -64,7 +64,7 @@ rm "$work/story.jsonl"
 {
   expect 0 "31 modules" quantize "$model" -o "$work/new" --q-bits 3 --q-group-size 64 --smaller-groups --quantize-routers
   rm -r "$work/new"
-  expect 0 "wrote  " quantize -m "$model" --mlx-path "$work/new" --bits 2 --group-size 32 --rounding cpu --dtype f32
+  expect 0 "wrote  " quantize -m "$model" --mlx-path "$work/new" --bits 2 --group-size 32 --rounding cpu
   rm -r "$work/new"
   expect 0 "KL cut by" $dwq --text "$work/story" $few --batch-size 2 --learning-rate 0.002 --checkpoint --stream-teacher --clip 1 --validate-every 1
   rm -r "$work/new"

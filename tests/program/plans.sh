@@ -55,7 +55,7 @@ refused() {
   refused 2 "--bits-for is 'lm_head', expected GLOB=BITS" $quantize --bits-for lm_head
   refused 2 "bits is 7" $quantize --bits-for lm_head=7
   refused 2 "bits for '*.down_prj': matches no matrix of $model, the nearest is 'model.layers.0.mlp.down_proj'" $quantize --bits-for '*.down_prj=6'
-  refused 2 "quantize: --bits excludes --plan" quantize $model --out $work/new --plan "$work/plan" --bits 3
+  refused 2 "quantize: found --plan and --bits, expected one of them" quantize $model --out $work/new --plan "$work/plan" --bits 3
   refused 2 "plan of another model: " quantize models/tiny-moe --out "$work/new" --plan "$work/plan"
   refused 2 "expected a plan" quantize "$model" --out "$work/new" --plan "$model/config.json"
   refused 2 "$work/none: " quantize "$model" --out "$work/new" --plan "$work/none"
@@ -122,9 +122,9 @@ END
   refused 2 "--size is 300 Mb, expected a size such as 300MB" $budget --size '300 Mb'
   refused 2 "--size is 0, expected a size" $budget --size 0
   refused 2 "--bpw is 0.5, expected a number, 1 to 32" $budget --bpw 0.5
-  refused 2 "--bpw excludes --size" $budget --bpw 4.5 --size 340KB
-  refused 2 "--bits excludes --bpw" $budget --bpw 4.5 --bits 4
-  refused 2 "--plan excludes --size" $budget --size 340KB --plan "$work/plan"
+  refused 2 "found --bpw and --size, expected one" $budget --bpw 4.5 --size 340KB
+  refused 2 "found --bpw and --bits, expected one" $budget --bpw 4.5 --bits 4
+  refused 2 "found --size and --plan, expected one" $budget --size 340KB --plan "$work/plan"
   refused 2 "--bpw asks for " $budget --bpw 4 --format gguf
   refused 2 "--smaller-groups" $budget --bpw 10.5 --format gguf --smaller-groups
   refused 2 "--save-plan has no effect: --dry-run measures nothing" $budget --size 340KB --dry-run --save-plan -
