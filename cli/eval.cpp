@@ -109,8 +109,9 @@ class EvalRun {
   void prepare_file() {
     refuse_input("--save-base", o_.save_base, inputs(o_));
     require(o_.length >= 3, "--length is ", o_.length, ", expected 3 or more with --save-base");
-    file_ = place_for(o_.save_base, base_logits_bytes(static_cast<std::int64_t>(rows_.size()), o_.length,
-                                                      opened_.config.vocab_size));
+    file_ = place_for(
+        "--save-base", o_.save_base,
+        base_logits_bytes(static_cast<std::int64_t>(rows_.size()), o_.length, opened_.config.vocab_size));
   }
 
   // The teacher of the comparison is then what the file holds: another run with --base says the same.
@@ -170,8 +171,8 @@ void add_eval(CLI::App& app, int&) {
       app.add_subcommand("eval", "Perplexity of a model; with --teacher also KL and top-1 agreement.");
   auto o = std::make_shared<EvalOptions>();
   o->model.add(*command);
-  OptionGroup model(*command, "Model");
   o->model.add_dtype(*command);
+  OptionGroup model(*command, "Model");
   model.path("--teacher", o->teacher, "MODEL", "Compare with this model");
   model.path("--versus", o->versus, "MODEL", "Another student: which of the two is closer to the teacher");
   OptionGroup data(*command, "Data");

@@ -21,8 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tokenizer, config, index: what stands beside the weights.
-constexpr std::uint64_t kSpareBytes = 32 << 20;
+// Tokenizer, config, index: what stands beside the weights. A quarter of them, as a small model has a small one, or what
+// the largest take.
+std::uint64_t spare_bytes(std::uint64_t weights) { return std::min<std::uint64_t>(weights / 4, 32 << 20); }
 
 fs::path absolute_path(const std::string& path) {
   std::error_code reason;
@@ -79,15 +80,19 @@ template <class Write>
   fail(ErrorCode::io, reason, "; no other place took the result");
 }
 
-// Throws io, naming `name`, if the disk of `where` has less room, or files may not be as large as `largest`.
+// Throws io, naming `name`, if the disk of `where` has less room than `bytes` and `spare`, or files may not be as large
+// as `largest`.
 void require_disk_space(const std::string& name, const fs::path& where, std::uint64_t bytes,
-                        std::uint64_t largest) {
+                        std::uint64_t spare, std::uint64_t largest) {
   struct statvfs disk {};
   if (::statvfs(where.c_str(), &disk) == 0) {
     const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-    if (free < static_cast<double>(bytes)) {
+    if (free < static_cast<double>(bytes + spare)) {
       fail(ErrorCode::io, name, ": ", format_bytes(free), " are free on its disk, expected ",
-           format_bytes(static_cast<double>(bytes)));
+           format_bytes(static_cast<double>(bytes + spare)),
+           spare > 0
+               ? str(", ", format_bytes(static_cast<double>(spare)), " of them for tokenizer and config")
+               : "");
     }
   }
   rlimit limit{};
@@ -97,9 +102,43 @@ void require_disk_space(const std::string& name, const fs::path& where, std::uin
   }
 }
 
-std::unique_ptr<AtomicFile> make_place(const std::string& name) {
+const char* kind_of(fs::file_type type) {
+  switch (type) {
+    case fs::file_type::directory:
+      return "a directory";
+    case fs::file_type::symlink:
+      return "a link";
+    case fs::file_type::block:
+    case fs::file_type::character:
+      return "a device";
+    case fs::file_type::fifo:
+      return "a FIFO";
+    case fs::file_type::socket:
+      return "a socket";
+    default:
+      return "a file that exists";
+  }
+}
+
+// Whatever is there stays: a link too, wherever it leads.
+void refuse_existing(const std::string& option, const std::string& name) {
   std::error_code ignored;
-  if (fs::is_directory(name, ignored)) fail(ErrorCode::io, name, ": found a directory, expected a file");
+  const fs::path path = fs::path(name).has_filename() ? fs::path(name) : fs::path(name).parent_path();
+  const fs::file_type type = fs::symlink_status(path, ignored).type();
+  if (type != fs::file_type::not_found && type != fs::file_type::none)
+    fail(ErrorCode::io, option, ": ", name, " is ", kind_of(type), ", expected a new name");
+}
+
+// Whether a report is written straight into what stands there: a descriptor of this process, a device, a FIFO.
+bool is_stream(const std::string& name) {
+  if (name == "-" || name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/")) return true;
+  std::error_code ignored;
+  const fs::file_type type = fs::status(name, ignored).type();
+  return type == fs::file_type::character || type == fs::file_type::block || type == fs::file_type::fifo ||
+         type == fs::file_type::socket || name == "/dev/stdout" || name == "/dev/stderr";
+}
+
+std::unique_ptr<AtomicFile> make_place(const std::string& name) {
   auto file = std::make_unique<AtomicFile>(name);
   tell_swept(file->sweep());
   return file;
@@ -137,9 +176,11 @@ void refuse_same_place(const std::vector<Place>& places) {
   }
 }
 
-std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t bytes) {
+std::unique_ptr<AtomicFile> place_for(const std::string& option, const std::string& name,
+                                      std::uint64_t bytes) {
+  refuse_existing(option, name);
   std::unique_ptr<AtomicFile> file = make_place(name);
-  require_disk_space(name, absolute_path(name).parent_path(), bytes, bytes);
+  require_disk_space(name, absolute_path(name).parent_path(), bytes, 0, bytes);
   return file;
 }
 
@@ -170,11 +211,12 @@ FileOutput::FileOutput(const std::string& name, const std::vector<std::string>& 
   if (name.empty()) return;
   refuse_input(option, name, inputs);
   if (!out.empty()) refuse_inside(option, name, "--out", out);
+  refuse_existing(option, name);
   file_ = make_place(name);
 }
 
 void FileOutput::require_space(std::uint64_t bytes) const {
-  require_disk_space(name_, absolute_path(name_).parent_path(), bytes, bytes);
+  require_disk_space(name_, absolute_path(name_).parent_path(), bytes, 0, bytes);
 }
 
 void FileOutput::write(const std::function<void(AtomicFile&)>& fill) {
@@ -185,8 +227,8 @@ void FileOutput::write(const std::function<void(AtomicFile&)>& fill) {
 ModelOutput::ModelOutput(std::string out, const std::string& model, bool is_gguf) : out_(std::move(out)) {
   std::error_code ignored;
   if (fs::is_directory(model, ignored)) refuse_inside("--out", out_, "the model", model);
+  refuse_existing("--out", out_);
   if (is_gguf) {
-    if (fs::exists(fs::symlink_status(out_, ignored))) fail(ErrorCode::io, out_, ": output file exists");
     file_ = std::make_unique<FileOutput>(out_, std::vector<std::string>{}, "", "--out");
     return;
   }
@@ -196,7 +238,7 @@ ModelOutput::ModelOutput(std::string out, const std::string& model, bool is_gguf
 
 void ModelOutput::require_space(std::uint64_t bytes) const {
   if (file_) return file_->require_space(bytes);
-  require_disk_space(out_, directory_->path(), bytes + kSpareBytes,
+  require_disk_space(out_, directory_->path(), bytes, spare_bytes(bytes),
                      std::min(bytes, ShardOptions{}.max_shard_bytes));
 }
 
@@ -211,6 +253,7 @@ ReportFile::ReportFile(const std::string& name, const std::vector<std::string>& 
   if (name.empty()) return;
   refuse_input(option, name, inputs);
   if (!out.empty()) refuse_inside(option, name, "--out", out);
+  if (!is_stream(name)) refuse_existing(option, name);
   file_ = std::make_unique<OutputFile>(name);
   tell_swept(file_->swept());
   if (name != "-") return;

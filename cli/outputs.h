@@ -1,4 +1,5 @@
-// Where results go. Whatever can be found out about a place is found out before the work begins; a result that
+// Where results go. Every result has a new name; folders that lead to it are made. Reports may also go to what takes a
+// stream: standard output, a device, a FIFO. Whatever can be found out about a place is found out before the work begins; a result that
 // still can't be written there is kept in another place.
 #pragma once
 
@@ -18,9 +19,10 @@ namespace mixtape::cli {
 void refuse_inside(const std::string& what, const std::string& path, const std::string& of,
                    const std::string& folder);
 
-// The place of one large file of `bytes`: made, warned of what dead runs left beside it. Throws io, naming it, where
-// that can't be, a directory has its name, the disk has less room, or the process may not write files as large.
-std::unique_ptr<AtomicFile> place_for(const std::string& name, std::uint64_t bytes);
+// The place of `option`'s one large file of `bytes`: made, warned of what dead runs left beside it. Throws io, naming it,
+// where that can't be, something has its name, the disk has less room, or the process may not write files as large.
+std::unique_ptr<AtomicFile> place_for(const std::string& option, const std::string& name,
+                                      std::uint64_t bytes);
 
 // Throws if `path` is one of the files that the run reads, or lies in one of its directories; empty names are none.
 void refuse_input(const std::string& what, const std::string& path, const std::vector<std::string>& inputs);

@@ -26,7 +26,7 @@ mkdir "$work/exists"
 printf 'Once upon a time\n%.0s' $(seq 40) >"$work/short.txt"
 printf 'bad \xff byte\n' >"$work/latin.txt"
 
-expect 1 "output directory exists" quantize --model $model --out "$work/exists"
+expect 1 "is a directory, expected a new name" quantize --model $model --out "$work/exists"
 expect 2 "absent.gguf: no such file or directory" quantize --model "$work/absent.gguf" --out "$work/new"
 expect 2 "" quantize --model $model --out "$work/new" --bits 7
 expect 2 "" quantize --model $model --out "$work/new" --group-size 0

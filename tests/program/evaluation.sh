@@ -56,7 +56,7 @@ expect_line 2 "cut: found 3000 bytes, expected" eval --model "$work/3" --base "$
 expect_line 2 "not a file of log-probabilities" eval --model "$work/3" --base "$work/story"
 sed 's/cat/dog/' "$work/story" >"$work/other"
 expect_line 2 "made from other text: row 0, token" eval --text "$work/other" --length 33 --model "$work/3" --base "$work/base"
-expect_line 1 "found a directory, expected a file" $eval --model "$model" --save-base "$work/3"
+expect_line 1 "is a directory, expected a new name" $eval --model "$model" --save-base "$work/3"
 (
   trap '' XFSZ
   ulimit -f 64

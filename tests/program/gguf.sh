@@ -95,7 +95,7 @@ refused() {
 # shellcheck disable=SC2086
 {
   new="-o $work/new.gguf"
-  refused 1 "$work/a.gguf: output file exists" $quantize -o "$work/a.gguf"
+  refused 1 "--out: $work/a.gguf is a file that exists, expected a new name" $quantize -o "$work/a.gguf"
   refused 2 "--imatrix has no effect: --fit mlx" $quantize $new --fit mlx --imatrix "$work/i.gguf"
   refused 2 "--rounding has no effect: --fit least-squares" $quantize $new --imatrix "$work/i.gguf" --rounding cpu
   refused 2 "is importance of another model" quantize $moe $new --imatrix "$work/i.gguf"
@@ -112,7 +112,7 @@ refused() {
   refused 2 "--save-imatrix has no effect: --fit mlx gathers none" calibrate $model $text $new --group-size 32 --fit mlx --save-imatrix "$work/x"
   refused 2 "--save-imatrix: $work/new.gguf lies in the directory of --out" calibrate $model $text $new --group-size 32 --save-imatrix "$work/new.gguf"
   refused 2 "is a file that this run reads" calibrate $model $text $new --group-size 32 --save-imatrix "$work/story"
-  refused 1 "found a directory, expected a file" calibrate $model $text $new --group-size 32 --save-imatrix "$work"
+  refused 1 "is a directory, expected a new name" calibrate $model $text $new --group-size 32 --save-imatrix "$work"
   (
     ulimit -f 64
     refused 1 "(ulimit -f), expected" $quantize $new

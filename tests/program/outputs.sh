@@ -13,6 +13,7 @@ eval="eval --model $model $text --length 32 --max-tokens 64"
 : >"$work/plain"
 mkdir "$work/exists"
 ln -s nowhere "$work/dangling"
+mkfifo "$work/pipe"
 
 # refused TEXT ARGUMENTS...: status 1 or 2 before a model is read; the device's line isn't printed yet.
 refused() {
@@ -25,15 +26,19 @@ refused() {
 
 # shellcheck disable=SC2086
 for command in "$quantize" "$dwq" "$train"; do
-  refused "output directory exists" $command --out "$work/exists"
-  refused "output directory exists" $command --out "$work/exists/"
-  refused "output directory exists" $command --out "$work/plain"
-  refused "link to nothing" $command --out "$work/dangling"
+  refused "--out: $work/exists is a directory, expected a new name" $command --out "$work/exists"
+  refused "is a directory, expected a new name" $command --out "$work/exists/"
+  refused "is a file that exists, expected a new name" $command --out "$work/plain"
+  refused "is a link, expected a new name" $command --out "$work/dangling"
+  refused "--out: /dev/null is a device, expected a new name" $command --out /dev/null
+  refused "is a FIFO, expected a new name" $command --out "$work/pipe"
   refused "Not a directory" $command --out "$work/plain/below/new"
 done
 # shellcheck disable=SC2086
 for command in "$dwq --out $work/new" "$train --out $work/new" "$eval" "gradcheck --op softmax --runs 1"; do
-  refused "is a directory, expected a file" $command --json "$work/exists"
+  refused "--json: $work/plain is a file that exists, expected a new name" $command --json "$work/plain"
+  refused "--json: $work/dangling is a link, expected a new name" $command --json "$work/dangling"
+  refused "is a directory, expected a new name" $command --json "$work/exists"
   refused "Not a directory" $command --json "$work/plain/report.json"
 done
 # shellcheck disable=SC2086
@@ -83,6 +88,18 @@ chmod 755 "$work"
 chmod 755 "$work/locked"
 rmdir "$work/locked"
 
+# One rule for every file: what stands there is refused, a device that would be replaced too.
+# shellcheck disable=SC2086
+for place in "$work/plain" "$work/dangling" "$work/pipe" /dev/null; do
+  refused "--save-imatrix: $place is a" $dwq --out "$work/new" --save-imatrix "$place"
+  refused "--out: $place is a" $quantize --format gguf --out "$place"
+  refused "--out: $place is a" convert "$model" --out "$place"
+  expect_line 1 "--save-base: $place is a" $eval --save-base "$place"
+done
+# shellcheck disable=SC2086
+refused "--save-plan: $work/plain is a file that exists" $quantize --out "$work/new" --save-plan "$work/plain"
+[ -c /dev/null ] && [ ! -s "$work/plain" ] || complain "an output was replaced"
+
 # Missing parents are made; the result says where it is.
 # shellcheck disable=SC2086
 {
@@ -93,7 +110,7 @@ rmdir "$work/locked"
   rm -r "$work/a"
 }
 
-# What isn't a regular file takes the report and stays what it is. Links are followed.
+# What isn't a regular file takes the report and stays what it is.
 kind() { stat -c %F "$1"; }
 # shellcheck disable=SC2086
 {
@@ -119,18 +136,13 @@ kind() { stat -c %F "$1"; }
     [ "$(kind "$work/device")" = "character special file" ] || complain "the device is a $(kind "$work/device")"
   fi
 
-  echo old >"$work/target"
-  ln -s target "$work/link"
-  expect 0 "" $eval --json "$work/link"
-  [ -L "$work/link" ] && grep -q '"ppl"' "$work/target" || complain "the link wasn't followed"
-
   "$mixtape" $eval --json - 2>"$work/told" >"$work/log" || complain "--json -"
   grep -q '^positions' "$work/told" && grep -q '"ppl"' "$work/log" || complain "--json -: $(cat "$work/log" "$work/told")"
   python3 -c 'import json, sys; json.load(sys.stdin)' <"$work/log" || complain "--json - prints more than the report"
   rm "$work/told"
   "$mixtape" $eval --json /dev/stdout 2>/dev/null >"$work/log"
   grep -q '^positions' "$work/log" && grep -q '"ppl"' "$work/log" || complain "--json /dev/stdout: $(cat "$work/log")"
-  rm -f "$work/fifo" "$work/through" "$work/device" "$work/target" "$work/link" "$work/log"
+  rm -f "$work/fifo" "$work/through" "$work/device" "$work/log"
 }
 
 # Standard output that can't be written is an error.
@@ -191,9 +203,13 @@ if mount -t tmpfs -o size=60m tmpfs "$work/disk" 2>/dev/null; then
   trap 'umount "$work/disk"; rm -rf "$work"' EXIT
   # shellcheck disable=SC2086
   {
-    head -c 40000000 /dev/zero >"$work/disk/filler"
+    head -c 62800000 /dev/zero >"$work/disk/filler"
     expect 1 "are free on its disk, expected" $quantize --out "$work/disk/new"
-    rm "$work/disk/filler"
+    [[ $output == *" of them for tokenizer and config" ]] || complain "a full disk: $output"
+    # Room for the model, if not for a large one's tokenizer.
+    head -c 62000000 /dev/zero >"$work/disk/filler"
+    expect 0 "wrote" $quantize --out "$work/disk/new"
+    rm -r "$work/disk/new" "$work/disk/filler"
     "$mixtape" $long --write-on-interrupt --out "$work/disk/new" >"$work/log" 2>&1 &
     process=$!
     wait_for "validation loss" "$work/log"
@@ -210,5 +226,5 @@ if mount -t tmpfs -o size=60m tmpfs "$work/disk" 2>/dev/null; then
 fi
 rmdir "$work/disk"
 
-only story long plain exists dangling
+only story long plain exists dangling pipe
 finish
