@@ -77,11 +77,36 @@ std::string readme(const std::string& name, const nlohmann::json& record) {
       how(record), record.at("mixtape").get<std::string>(), table(record));
 }
 
+std::string trained_readme(const std::string& name, const nlohmann::json& record) {
+  return fmt::format(
+      "---\n"
+      "pipeline_tag: text-generation\n"
+      "---\n"
+      "\n"
+      "# {0}\n"
+      "\n"
+      "{1} of {2} weights, trained from nothing on {3} rows of text by mixtape {4}: best at step {5} of "
+      "{6},\n"
+      "{7} rows of {8} tokens each.\n"
+      "\n"
+      "```\n"
+      "mixtape generate --model {0} --prompt 'Once upon a time'\n"
+      "```\n"
+      "\n"
+      "mixtape.json has every setting.\n",
+      name, record.at("model_type").get<std::string>(), record.at("weights").get<std::int64_t>(),
+      record.at("train_rows").get<std::int64_t>(), record.at("mixtape").get<std::string>(),
+      record.at("best_step").get<std::int64_t>(), record.at("steps").get<std::int64_t>(),
+      record.at("batch").get<std::int64_t>(), record.at("length").get<std::int64_t>());
+}
+
 }  // namespace
+
+std::string version_record() { return fmt::format("{} ({})", version(), commit()); }
 
 nlohmann::json model_record(const std::string& command, const ModelOptions& model,
                             const QuantizeOptions& quantize, double bits_per_weight) {
-  nlohmann::json json = {{"mixtape", fmt::format("{} ({})", version(), commit())},
+  nlohmann::json json = {{"mixtape", version_record()},
                          {"command", command},
                          {"model", model.path},
                          {"rounding", quantize.mode},
@@ -103,7 +128,9 @@ void write_card(const std::filesystem::path& directory, const std::string& name,
                 const nlohmann::json& record) {
   const auto replace = nlohmann::json::error_handler_t::replace;  // names of files may be no UTF-8
   write_file(directory / "mixtape.json", record.dump(2, ' ', false, replace) + "\n");
-  write_file(directory / "README.md", readme(last_name(name), record));
+  const bool is_trained = record.at("command") == "train";
+  write_file(directory / "README.md",
+             is_trained ? trained_readme(last_name(name), record) : readme(last_name(name), record));
 }
 
 }  // namespace mixtape::cli

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/group_table.h"
 #include "cli/inputs.h"
+#include "cli/model_card.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/terminal.h"
@@ -93,7 +94,7 @@ class TrainRun {
       note(fmt::format("mixtape: interrupted after {} steps; nothing was written", report.steps_done));
       return Status::stopped;
     }
-    write(parameters, display);
+    write(parameters, report, display);
     const std::optional<Evaluation> result = evaluate_unless_stopped(parameters, display);
     if (!result) {
       note(fmt::format("mixtape: interrupted after {} steps, not evaluated", report.steps_done));
@@ -119,16 +120,40 @@ class TrainRun {
     print_epochs(o_.train, static_cast<std::int64_t>(data_.train.size()));
   }
 
-  std::uint64_t file_bytes() const {
+  std::uint64_t weights() const {
     std::uint64_t elements = 0;
     for (const ModelTensor& t : tensor_list(config_)) elements += static_cast<std::uint64_t>(t.shape.numel());
-    return elements * size_of(config_.dtype.value_or(DType::f32));
+    return elements;
+  }
+  std::uint64_t file_bytes() const { return weights() * size_of(config_.dtype.value_or(DType::f32)); }
+
+  // The settings, and the figures that are the same on every run.
+  nlohmann::json record(const TrainReport& report) const {
+    return {{"mixtape", version_record()},
+            {"command", "train"},
+            {"config", o_.config_file},
+            {"tokenizer", o_.tokenizer},
+            {"model_type", config_.architecture->model_type},
+            {"weights", weights()},
+            {"text", o_.text.describe()},
+            {"train_rows", data_.train.size()},
+            {"length", o_.text.length},
+            {"seed", o_.text.seed},
+            {"device", device_.name()},
+            {"dtype", o_.dtype},
+            {"batch", o_.train.batch_size},
+            {"learning_rate", o_.train.learning_rate},
+            {"steps", report.steps_done},
+            {"best_step", report.best_step},
+            {"interrupted", report.stopped_early},
+            {"diverged", report.diverged}};
   }
 
-  void write(const Parameters& parameters, StageDisplay& display) {
+  void write(const Parameters& parameters, const TrainReport& report, StageDisplay& display) {
     RunHooks hooks = display.hooks();
     if (o_.write_on_interrupt) hooks.should_stop = nullptr;
     output_.write([&](AtomicDirectory& directory) {
+      write_card(directory.path(), o_.out, record(report));
       write_float_model(directory, config_json_, o_.tokenizer, config_, parameters, hooks);
       display.close();
     });
