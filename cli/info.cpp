@@ -154,6 +154,8 @@ double stored_bytes(const ModelSource& source, const std::string& tensor) {
          static_cast<double>(size_of(source.stored_dtype(tensor)));
 }
 
+std::string form_of(const AffineParams& p) { return fmt::format("{} bits, group {}", p.bits, p.group_size); }
+
 Forms forms_of_directory(const ModelSource& source, const std::vector<ModelTensor>& tensors) {
   Forms forms;
   const QuantizedReader reader(source);
@@ -163,7 +165,7 @@ Forms forms_of_directory(const ModelSource& source, const std::vector<ModelTenso
       const AffineParams params = reader.format(path, t.shape);
       double bytes = 0.0;
       for (const char* part : {".weight", ".scales", ".biases"}) bytes += stored_bytes(source, path + part);
-      count(forms, fmt::format("{} bits, group {}", params.bits, params.group_size), t.shape.numel(), bytes);
+      count(forms, form_of(params), t.shape.numel(), bytes);
     } else {
       count(forms, name(source.stored_dtype(t.name)), t.shape.numel(), stored_bytes(source, t.name));
     }
@@ -203,12 +205,14 @@ void tell_forms(Facts& facts, const Forms& forms) {
   for (std::size_t i = 1; i < rows.size(); ++i) facts.add_row(rows[i]);
 }
 
-void tell_quantization(Facts& facts, const ModelSource& source) {
+// The default of config.json says nothing where each module has a format of its own.
+void tell_quantization(Facts& facts, const ModelSource& source, const Forms& forms) {
   const auto config = QuantizationConfig::find(source.config_json(), source.where());
   if (!config) return;
   const AffineParams p = config->defaults;
-  facts.add("quantized", fmt::format("{} bits, group {}", p.bits, p.group_size),
-            {{"bits", p.bits}, {"group_size", p.group_size}});
+  if (!forms.contains(form_of(p)))
+    return facts.add("quantized", "each module in a format of its own", nullptr);
+  facts.add("quantized", form_of(p), {{"bits", p.bits}, {"group_size", p.group_size}});
 }
 
 // Of a file, or of what a directory holds.
@@ -253,9 +257,10 @@ void run_info(const InfoOptions& o) {
   Facts facts;
   tell_config(facts, config);
   tell_text(facts, *source);
-  tell_quantization(facts, *source);
-  tell_forms(facts,
-             fs::is_directory(path) ? forms_of_directory(*source, tensor_list(config)) : forms_of_gguf(path));
+  const Forms forms =
+      fs::is_directory(path) ? forms_of_directory(*source, tensor_list(config)) : forms_of_gguf(path);
+  tell_quantization(facts, *source, forms);
+  tell_forms(facts, forms);
   tell_size(facts, path);
   facts.print();
   if (o.list) fs::is_directory(path) ? print_tensors(*source) : print_gguf_tensors(path);

@@ -74,6 +74,20 @@ expect 0 "KL cut by" $calibrate --text "$work/story" $few $two --seed 7 --lr 0.0
 cmp "$work/new/mixtape.json" "$work/card.json" || complain "mixtape.json differs from run to run"
 rm -r "$work/new" "$work/card.json" "$work/report.json"
 
+expect 3 "held-out perplexity" train --config "$model/config.json" --tokenizer "$model" --text "$work/story" $few $two --seed 7 --out "$work/new"
+grep -q '^llama of 260032 weights, trained from nothing on [0-9]* rows of text by mixtape 0\.' "$work/new/README.md" || complain "README.md: $(cat "$work/new/README.md")"
+python3 - "$work/new/mixtape.json" <<'END' || complain "mixtape.json: $(cat "$work/new/mixtape.json")"
+import json, sys
+card = json.load(open(sys.argv[1]))
+assert card["command"] == "train" and card["seed"] == 7 and card["steps"] == 2 and card["batch"] == 2 and card["length"] == 32
+END
+rm -r "$work/new"
+
+# Each module in a format of its own: the default of config.json is no module's.
+expect 0 "" quantize models/tiny-moe -o "$work/new" --bits 4 --bits-for '*=3'
+expect 0 "quantized      each module in a format of its own" info "$work/new"
+rm -r "$work/new"
+
 # Text that the model doesn't know, and rows seen too often.
 for i in $(seq 40); do echo "zq$((i * 7919 % 1000))|{#}~@$((i * 104729 % 10007));"; done >"$work/odd"
 # shellcheck disable=SC2086
