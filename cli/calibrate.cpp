@@ -89,7 +89,7 @@ class CalibrateRun {
       beginnings_ = o_.text.beginnings(opened_, sources_);
       std::vector<RowSource> expected = sources_;
       expected.push_back(o_.text.expected_source());
-      o_.text.shared_split(std::move(expected));
+      o_.text.sample_only_used(std::move(expected));
     } else {
       split();
     }

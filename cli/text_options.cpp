@@ -230,6 +230,15 @@ RowSource TextOptions::expected_source() const {
   return source;
 }
 
+void TextOptions::sample_only_used(std::vector<RowSource> expected) {
+  for (const SourceCounts& c : shared_split(std::move(expected)).sources) {
+    const std::int64_t used = c.train + c.validation + c.report;
+    if (c.name != kSelf || used >= self_rows) continue;
+    fmt::print("sampled      {} rows of the {} of --self-rows: the split uses no more\n", used, self_rows);
+    self_rows = used;
+  }
+}
+
 SourceSplit TextOptions::shared_split(std::vector<RowSource> sources) const {
   for (const std::string& share : shares) set_share(share, sources);
   return split_sources(std::move(sources), {train_rows, validation_rows, report_rows, seed});

@@ -56,6 +56,8 @@ struct TextOptions {
                            const RunHooks& hooks) const;
   // As many different rows of as many tokens as sampled_source gives, to see how they will be split.
   RowSource expected_source() const;
+  // Lowers self_rows to what the split of `expected`, with such rows among it, uses, and says so.
+  void sample_only_used(std::vector<RowSource> expected);
   // By --share and the numbers of rows.
   SourceSplit shared_split(std::vector<RowSource> sources) const;
   // The same; prints what became of each source.

@@ -23,12 +23,16 @@ expect 0 "held-out perplexity" $train --steps 150 --lr 0.003
 says "; ratio 0\.[0-9]+$"
 rm -r "$work/new"
 
+calibrate_self="calibrate --model $model --group-size 32 --out $work/new --length 33 --batch 2 --data self"
 # A rehearsal reads and splits the text, counts rows to be sampled, and knows the recipe's memory.
 expect 0 "peak memory  about" $calibrate --dry-run
 says "^training +[0-9]+ rows, [0-9]+ positions$" "^validation   16 rows, 512 positions$" "^report       32 rows, 1024 positions$" \
   "^steps +[0-9]+ x 2 rows"
 expect 0 "peak memory  about" $calibrate --data self --self-rows 64 --dry-run
 says "^source +self: 64 rows; [0-9]+ training, [0-9]+ validation, [0-9]+ report$"
+# No more rows are sampled than the split uses.
+expect 0 "sampled      56 rows of the 64 of --self-rows: the split uses no more" $calibrate_self --self-rows 64 --rows 8 --dry-run
+says "^training +8 rows"
 [[ $output != *sampling* ]] || complain "a rehearsal sampled: $output"
 expect_line 2 "found 8 different rows of text, expected at least 49" calibrate --model "$model" --group-size 32 --out "$work/new" --data self --self-rows 8 --dry-run
 expect_line 2 "story: no such file" calibrate --model "$model" --group-size 32 --out "$work/new" --text "$work/no-story" --dry-run
