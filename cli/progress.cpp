@@ -8,6 +8,12 @@
 #include "mixtape/core/resident_memory.h"
 
 namespace mixtape::cli {
+namespace {
+
+constexpr double kRewritePause = 0.1,
+                 kLinePause = 10.0;  // seconds between two states on a terminal, in a log
+
+}  // namespace
 
 Progress::Progress(std::string what, std::string unit)
     : what_(std::move(what)), unit_(std::move(unit)), rewrites_(can_rewrite_line()) {}
@@ -16,14 +22,8 @@ Progress::~Progress() { end_line(); }
 
 void Progress::update(std::int64_t done, std::int64_t total, const std::string& note) {
   if (!done_before_) done_before_ = done;
-  if (rewrites_) {
-    if (!shown_ || shown_->seconds() >= 0.1 || done >= total) show(done, total, note);
-    return;
-  }
-  const int tenths = total > 0 ? static_cast<int>(10 * done / total) : 10;
-  if (tenths == tenths_shown_) return;
-  tenths_shown_ = tenths;
-  show(done, total, note);
+  const double pause = rewrites_ ? kRewritePause : kLinePause;
+  if (!shown_ || shown_->seconds() >= pause || done >= total) show(done, total, note);
 }
 
 void Progress::show(std::int64_t done, std::int64_t total, const std::string& note) {
@@ -49,10 +49,12 @@ std::string Progress::text(std::int64_t done, std::int64_t total, const std::str
   const std::string peak = fmt::format(", peak {}", format_bytes(static_cast<double>(peak_resident_bytes())));
   const std::string behind = note.empty() ? "" : ", " + note;
   for (const std::string& line : {head + speed + time + peak + behind, head + speed + time + behind,
-                                  head + time + behind, head + time, count + time}) {
+                                  head + time + behind, head + time, head}) {
     if (line.size() <= width) return line;
   }
-  return count;
+  // As much of the stage's name as there is room for.
+  const std::size_t room = width > count.size() + 2 ? width - count.size() - 2 : 0;
+  return room == 0 ? count : fmt::format("{}: {}", what_.substr(0, room), count);
 }
 
 std::string format_rate(double per_second, const std::string& unit) {

@@ -1,4 +1,5 @@
-// Progress of long work: one line that is rewritten on a terminal, a plain line now and then elsewhere.
+// Progress of long work: one line that is rewritten on a terminal, elsewhere a plain line at the
+// begin and the end of each stage and every ten seconds between.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,6 @@ class Progress {
   std::optional<std::int64_t> done_before_;  // when the first update came: work that start_ does not time
   std::optional<Stopwatch> shown_;           // since the line was shown last
   bool rewrites_;
-  int tenths_shown_ = 0;
 };
 
 // "12/s", or "2.3 s/step" where one takes longer than a second. `unit` is a plural.

@@ -14,11 +14,6 @@ RunHooks StageDisplay::hooks() {
 }
 
 void StageDisplay::show(const StageProgress& p) {
-  if (!line_ || p.stage != stage_) {
-    close();
-    stage_ = p.stage;
-    line_ = std::make_unique<Progress>(p.stage, p.unit);
-  }
   if (p.validation_loss) {
     note(fmt::format("step {:>5}  validation loss {:.5f}", p.done, *p.validation_loss));
     return;
@@ -26,7 +21,8 @@ void StageDisplay::show(const StageProgress& p) {
   std::string figures;
   if (p.loss) figures = fmt::format("loss {:.4f}", *p.loss);
   if (p.tokens_per_second) figures += fmt::format(", {:.0f} tokens/s", *p.tokens_per_second);
-  line_->update(p.done, p.total, figures);
+  lines_.try_emplace(p.stage, p.stage, p.unit).first->second.update(p.done, p.total, figures);
+  if (p.done >= p.total) lines_.erase(p.stage);
 }
 
 void print_course(const TrainReport& report) {

@@ -1,25 +1,25 @@
 // What a run shows while it works, and how the user stops it.
 #pragma once
 
-#include <memory>
+#include <map>
+#include <string>
 
 #include "cli/progress.h"
 #include "mixtape/calib/trainer.h"
 
 namespace mixtape::cli {
 
-// A progress line for each stage, with loss and rate where it trains; validations on lines of their own.
-// Stops where interrupted() says so.
+// A progress line for each stage, with loss and rate where it trains, though two take turns; validations on lines of
+// their own. Stops where interrupted() says so.
 class StageDisplay {
  public:
   RunHooks hooks();
-  // Ends the line of the last stage.
-  void close() { line_.reset(); }
+  // Ends the lines of stages that did not come to their end.
+  void close() { lines_.clear(); }
 
  private:
   void show(const StageProgress& p);
-  std::string stage_;
-  std::unique_ptr<Progress> line_;
+  std::map<std::string, Progress> lines_;  // of stages that have begun, not ended
 };
 
 // What a training should be known for: an end before its last step, a loss that rose from its best state on.

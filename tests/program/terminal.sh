@@ -12,7 +12,7 @@ on_terminal() {
   rm -rf "$work/new$1"
 }
 
-for columns in 20 33 50 80 200; do
+for columns in 20 33 40 50 80 200; do
   on_terminal $columns
   # A progress line is what stands between a clearing and the next control character.
   lines=$(tr '\r' '\n' <"$work/shown" | grep -a -e $'^\033\\[K' | sed 's/\x1b\[K//' | grep -v 'validation loss')
@@ -20,6 +20,9 @@ for columns in 20 33 50 80 200; do
   [ "$(wc -l <<<"$lines")" -ge 8 ] || complain "$columns columns: no progress: $(cat -v "$work/shown")"
   wide=$(awk -v most="$columns" 'length >= most' <<<"$lines")
   [ -z "$wide" ] || complain "$columns columns: wider: $wide"
+  for stage in evaluati trainin; do
+    grep -q "^$stage.*[0-9]/[0-9]" <<<"$lines" || complain "$columns columns: $stage has lost its name: $lines"
+  done
   grep -q "12/12" <<<"$lines" || complain "$columns columns: the count is cut off: $lines"
 done
 TERM_NAME=dumb on_terminal 80
@@ -29,6 +32,9 @@ rm "$work/shown"
 # A log holds the lines in their order, without escapes.
 # shellcheck disable=SC2086
 "$mixtape" $run --out "$work/new" >"$work/log" 2>&1 || complain "a log: $(cat "$work/log")"
+# Of each stage its begin and its end, and a line every ten seconds: not one for every tenth of the work.
+many=$(sed -n 's/^\([a-z][a-z ,]*\): [0-9]*\/.*/\1/p' "$work/log" | sort | uniq -c | awk '$1 > 4')
+[ -z "$many" ] || complain "many progress lines: $many in $(cat "$work/log")"
 grep -q $'\033\|\r' "$work/log" && complain "escapes in a log: $(cat -v "$work/log")"
 order=$(grep -nE '^device|^quantized|^training  |^evaluating initial|^training: |^evaluating result|^KL cut' "$work/log" | sed 's/:.*//' | tr '\n' ' ')
 [ "$order" = "$(tr ' ' '\n' <<<"$order" | sort -n | tr '\n' ' ' | sed 's/^ *//')" ] || complain "a log out of order: $(cat "$work/log")"
