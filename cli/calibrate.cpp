@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/group_table.h"
 #include "cli/model_card.h"
+#include "cli/model_path.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
@@ -104,11 +105,13 @@ class CalibrateRun {
       sources_.push_back(o_.text.expected_source());
       split();
     }
-    const double buffers = predicted_peak_bytes(opened_.config, plan_, compute_,
-                                                o_.memory_use(std::ssize(data_.train)), device_);
-    // Beside them the program itself and its text, where they share the memory.
-    const auto rest = device_.caps().has_host_memory ? static_cast<double>(peak_resident_bytes()) : 0.0;
-    fmt::print("peak memory  about {}\n", format_bytes(buffers + rest));
+    const MemoryUse use = o_.memory_use(std::ssize(data_.train));
+    double bytes = predicted_peak_bytes(opened_.config, plan_, compute_, use, device_);
+    // Beside the buffers, where they share the memory, the program and its text as they are now, and what is yet to come.
+    if (device_.caps().has_host_memory)
+      bytes += static_cast<double>(peak_resident_bytes()) +
+               predicted_host_bytes(opened_.config, mapped_bytes(find_model(o_.model.path)), use);
+    fmt::print("peak memory  about {}\n", format_bytes(bytes));
     return Status::ok;
   }
 

@@ -71,4 +71,13 @@ fs::path find_model(const std::string& name) {
        "; to download it: hf download ", name);
 }
 
+std::uint64_t mapped_bytes(const fs::path& model) {
+  std::error_code ignored;
+  std::uint64_t bytes = 0;  // where `model` is a file there is nothing to list
+  for (const fs::directory_entry& entry : fs::directory_iterator(model, ignored)) {
+    if (entry.path().extension() == ".safetensors") bytes += entry.file_size(ignored);
+  }
+  return bytes;
+}
+
 }  // namespace mixtape::cli

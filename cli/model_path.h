@@ -1,6 +1,7 @@
 // Where a named model lies.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -10,5 +11,9 @@ namespace mixtape::cli {
 // (HF_HUB_CACHE, HF_HOME/hub, else ~/.cache/huggingface/hub). Throws invalid_argument; for "owner/name" with the command
 // that downloads it.
 std::filesystem::path find_model(const std::string& name);
+
+// Bytes of files that stay in memory once they are read: a directory's safetensors files; pages of a GGUF file are given
+// back.
+std::uint64_t mapped_bytes(const std::filesystem::path& model);
 
 }  // namespace mixtape::cli

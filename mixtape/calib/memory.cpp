@@ -1,8 +1,10 @@
 #include "mixtape/calib/memory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
+#include <variant>
 
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/io/tensor_list.h"
@@ -163,6 +165,22 @@ double layer_training_bytes(const ModelConfig& config, const ModelWeights& w, do
 }
 
 }  // namespace
+
+double predicted_host_bytes(const ModelConfig& config, std::uint64_t mapped_bytes, const MemoryUse& use) {
+  constexpr double kLibraries = 11e6;        // and a dense model's products: 7.5 and 14 MB on two machines
+  constexpr double kSizes = 4 * 8 * 0.43e6;  // four octaves of numbers of rows, eight in each, three products
+  constexpr double kDepth = 0.2e6;           // backward: the rows are a depth, in sixteens
+  double experts = 0.0;
+  for (const LayerSpec& spec : config.layers) {
+    const auto* sparse = std::get_if<SparseMlpSpec>(&spec.mlp);
+    if (!sparse) continue;
+    const double rows = static_cast<double>(use.batch_tokens * sparse->experts_per_token) /
+                        static_cast<double>(sparse->experts);
+    const double depths = use.learning == Learning::nothing ? 0.0 : std::min(rows / 16.0, 96.0);
+    experts = std::max(experts, kSizes + depths * kDepth);
+  }
+  return static_cast<double>(mapped_bytes) + kLibraries + experts;
+}
 
 double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& plan, DType compute,
                             const MemoryUse& use, const Device& device) {

@@ -1,6 +1,8 @@
 // How much memory a calibration will take, before it starts.
 #pragma once
 
+#include <cstdint>
+
 #include "mixtape/calib/recipe.h"
 #include "mixtape/quant/quantized_model.h"
 
@@ -24,5 +26,10 @@ struct MemoryUse {
 // what a run then takes.
 double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& plan, DType compute,
                             const MemoryUse& use, const Device& device);
+
+// Bytes that the same calibration on the CPU takes beside them and beside what the process holds before: the pages of the
+// model's `mapped_bytes`, the code of the libraries, and the products that oneDNN compiles and keeps. Experts see other
+// numbers of rows in each batch, and every number has a product of its own. Measured on two machines with AVX-512.
+double predicted_host_bytes(const ModelConfig& config, std::uint64_t mapped_bytes, const MemoryUse& use);
 
 }  // namespace mixtape

@@ -84,6 +84,18 @@ TEST_F(MemoryTest, CodesThatLearnTakeTheirShareForEachWeight) {
   EXPECT_LT(bytes(blocks) - bytes(scales), 24.0 * weights / 4.0);
 }
 
+TEST_F(MemoryTest, ExpertsHaveProductsOfTheirOwnBesideTheBuffers) {
+  using enum Learning;
+  const auto bytes = [](const char* model, Learning learning, std::int64_t tokens) {
+    const auto source = open_model(model);
+    return predicted_host_bytes(source->config(), 1000, {.batch_tokens = tokens, .learning = learning});
+  };
+  EXPECT_EQ(bytes("tests/data/stories260k", nothing, 512), bytes("tests/data/stories260k", scales, 4096));
+  EXPECT_LT(bytes("tests/data/stories260k", nothing, 512), bytes("models/tiny-moe", nothing, 512));
+  EXPECT_LT(bytes("models/tiny-moe", nothing, 512), bytes("models/tiny-moe", scales, 512));
+  EXPECT_LT(bytes("models/tiny-moe", scales, 512), bytes("models/tiny-moe", scales, 4096));
+}
+
 TEST_F(MemoryTest, IsNearWhatARunTakes) {
   using enum Learning;
   for (const MemoryUse& run :
