@@ -12,6 +12,7 @@
 #include "mixtape/core/error.h"
 #include "mixtape/io/architecture.h"
 #include "mixtape/io/gguf_keys.h"
+#include "mixtape/io/rope_config.h"
 
 namespace mixtape {
 namespace {
@@ -21,10 +22,12 @@ using namespace gguf_key;
 
 // Further keys below "<architecture>." that are read here for every architecture, or that don't change the model
 // (those of experts: where there are none).
-constexpr std::array<std::string_view, 9> kOtherKeys = {
-    "expert_count",       "expert_feed_forward_length", "expert_used_count", "rope.scale_linear",
-    kScalingFactor,       "rope.scaling.finetuned",     kOriginalContext,    kScalingType,
-    "tensor_data_layout",
+constexpr std::array<std::string_view, 10> kOtherKeys = {
+    "expert_count",       "expert_feed_forward_length",
+    "expert_used_count",  "rope.scale_linear",
+    kScalingFactor,       "rope.scaling.finetuned",
+    kOriginalContext,     kScalingType,
+    "tensor_data_layout", kRotaryDims,
 };
 
 constexpr std::int64_t kMaxPosition = 1 << 30;
@@ -98,11 +101,23 @@ std::int64_t head_dim(const GgufKeys& keys, std::int64_t hidden, std::int64_t he
   }
   const std::int64_t dim = keys.positive(kKeyLength.key, hidden / heads);
   if (dim % 2 != 0) keys.fail_value(kKeyLength.key, dim, "an even head size");
-  for (const std::string_view key : {kValueLength.key, kRotaryDims.key}) {
-    const std::int64_t found = keys.positive(key, dim);
-    if (found != dim) keys.fail_value(key, found, str("the head size ", dim));
-  }
+  const std::int64_t values = keys.positive(kValueLength.key, dim);
+  if (values != dim) keys.fail_value(kValueLength.key, values, str("the head size ", dim));
   return dim;
+}
+
+// The least number that RopeConfig::rotary_dims makes the file's of.
+double rotated_part(const GgufKeys& keys, const Architecture& architecture, std::int64_t dim) {
+  const std::int64_t found = keys.positive(kRotaryDims, dim);
+  const GgufArchitecture* written = find_gguf_architecture_of(architecture.model_type);
+  if (found != dim && (written == nullptr || !written->has_partial_rope))
+    keys.fail_value(kRotaryDims, found, str("the head size ", dim));
+  if (found > dim || found % 2 != 0)
+    keys.fail_value(kRotaryDims, found, str("an even number up to the head size ", dim));
+  RopeConfig rope;
+  rope.partial_rotary_factor = static_cast<double>(found) / static_cast<double>(dim);
+  if (rope.rotary_dims(dim) == found) return rope.partial_rotary_factor;
+  return std::nextafter(rope.partial_rotary_factor, 1.0);
 }
 
 // What the llama3 rule divides the frequency of pair i by, in f64.
@@ -212,6 +227,8 @@ json gguf_config_json(const GgufFile& file) {
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
       {"torch_dtype", "bfloat16"},
   };
+  const double part = rotated_part(keys, architecture, dim);
+  if (part != 1.0) config["partial_rotary_factor"] = part;
   if (architecture.read_gguf) architecture.read_gguf(keys, config);
   add_token_ids(keys, vocab, config);
   refuse_unknown_keys(keys, architecture);

@@ -14,7 +14,7 @@ using namespace gguf_key;
 
 void refuse_rotary(const ModelConfig& config, const GgufArchitecture& written, const std::string& where) {
   const RopeConfig& rope = config.ropes.front();
-  if (rope.partial_rotary_factor != 1.0) {
+  if (rope.partial_rotary_factor != 1.0 && !written.has_partial_rope) {
     fail(ErrorCode::not_supported, where, ": partial_rotary_factor is ", rope.partial_rotary_factor,
          ", llama.cpp rotates all of head_dim in ", config.architecture->model_type);
   }
@@ -60,7 +60,10 @@ void add_gguf_config(const json& config_json, const std::string& where, GgufMeta
   };
   for (const GgufKey& key : kReals) add_real(key);
   for (const GgufKey& key : written->reals) add_real(key);
-  add_scaling(config.ropes.front(), prefix, metadata);
+  const RopeConfig& rope = config.ropes.front();
+  const std::int64_t rotated = rope.rotary_dims(complete.at(kKeyLength.config).get<std::int64_t>());
+  metadata.add(prefix + std::string(kRotaryDims), static_cast<std::uint32_t>(rotated));
+  add_scaling(rope, prefix, metadata);
 }
 
 std::vector<float> gguf_rope_divisors(const ModelConfig& config) {

@@ -56,6 +56,7 @@ class GgufConfigWriter : public ::testing::Test {
       const RopeConfig &r = a.ropes[i], &s = b.ropes[i];
       EXPECT_EQ(r.type, s.type);
       EXPECT_EQ(r.theta, s.theta);
+      EXPECT_EQ(r.partial_rotary_factor, s.partial_rotary_factor);
       EXPECT_NEAR(r.factor, s.factor, 1e-6 * r.factor);
       EXPECT_EQ(r.original_max_position_embeddings, s.original_max_position_embeddings);
     }
@@ -95,7 +96,7 @@ class GgufConfigWriter : public ::testing::Test {
 };
 
 TEST_F(GgufConfigWriter, ReadAgainItIsTheSameModel) {
-  for (const char* name : {"llama", "llama_tied_bias_rope3", "mistral", "qwen2", "qwen3"}) {
+  for (const char* name : {"llama", "llama_tied_bias_rope3", "mistral", "qwen2", "qwen3", "phi3_partial"}) {
     const json config = read_config_json(std::string("tests/data/parity/") + name + "/config.json");
     SCOPED_TRACE(name);
     expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
@@ -121,6 +122,16 @@ TEST_F(GgufConfigWriter, KeepsRotaryScaling) {
                             {"high_freq_factor", 4.0},
                             {"original_max_position_embeddings", 32}};
   expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
+}
+
+// 30 / 44 * 44 is less than 30 in f64.
+TEST_F(GgufConfigWriter, KeepsHowMuchOfAHeadIsRotated) {
+  json config = tiny("phi3");
+  config["hidden_size"] = 88;
+  config["head_dim"] = 44;
+  config["partial_rotary_factor"] = 0.69;
+  const ModelConfig read = written_and_read(config);
+  EXPECT_EQ(read.ropes[0].rotary_dims(44), 30);
 }
 
 TEST_F(GgufConfigWriter, RefusesWhatLlamaCppDoesNotCompute) {

@@ -20,14 +20,15 @@ inline constexpr GgufKey kHeads = {"attention.head_count", "num_attention_heads"
 inline constexpr GgufKey kKvHeads = {"attention.head_count_kv", "num_key_value_heads"};
 inline constexpr GgufKey kKeyLength = {"attention.key_length", "head_dim"};
 inline constexpr GgufKey kValueLength = {"attention.value_length", "head_dim"};
-inline constexpr GgufKey kRotaryDims = {"rope.dimension_count", "head_dim"};
 inline constexpr GgufKey kContext = {"context_length", "max_position_embeddings"};
 inline constexpr GgufKey kVocabulary = {"vocab_size", "vocab_size"};
-inline constexpr GgufKey kWholes[] = {kHidden,    kWidth,       kLayers,     kHeads,   kKvHeads,
-                                      kKeyLength, kValueLength, kRotaryDims, kContext, kVocabulary};
+inline constexpr GgufKey kWholes[] = {kHidden,    kWidth,       kLayers,  kHeads,     kKvHeads,
+                                      kKeyLength, kValueLength, kContext, kVocabulary};
 inline constexpr GgufKey kEps = {"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
 inline constexpr GgufKey kTheta = {"rope.freq_base", "rope_theta"};
 inline constexpr GgufKey kReals[] = {kEps, kTheta};
+// How many dimensions of a head are rotated, which config.json has as a part of them.
+inline constexpr std::string_view kRotaryDims = "rope.dimension_count";
 // Of rotary scaling, which config.json has as an object.
 inline constexpr std::string_view kScalingType = "rope.scaling.type", kScalingFactor = "rope.scaling.factor",
                                   kOriginalContext = "rope.scaling.original_context_length";

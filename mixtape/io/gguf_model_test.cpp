@@ -349,7 +349,11 @@ TEST_F(GgufModel, KeysMustBeThereAndAgree) {
   EXPECT_THAT(refusal(Model("llama").u32("attention.value_length", 2), ErrorCode::format),
               HasSubstr("value_length"));
   EXPECT_THAT(refusal(Model("llama").u32("rope.dimension_count", 2), ErrorCode::format),
-              HasSubstr("dimension_count"));
+              HasSubstr("dimension_count' is 2, expected the head size 4"));
+  for (const std::uint32_t dims : {3, 6}) {
+    EXPECT_THAT(refusal(Model("phi3").u32("rope.dimension_count", dims), ErrorCode::format),
+                HasSubstr("expected an even number up to the head size 4"));
+  }
   EXPECT_THAT(refusal(Model("llama").u32("attention.key_length", 3), ErrorCode::format),
               HasSubstr("key_length"));
   EXPECT_THAT(refusal(Model("llama").u32("block_count", 0xffffffff), ErrorCode::format),

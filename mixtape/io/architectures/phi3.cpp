@@ -57,7 +57,7 @@ void read_gguf(const GgufKeys& keys, json& config) {
      .write_mlx = write_mlx,
      .read_gguf = read_gguf});
 [[maybe_unused]] const bool written =
-    register_gguf_architecture("phi3", {.name = "phi3", .write = write_gguf});
+    register_gguf_architecture("phi3", {.name = "phi3", .has_partial_rope = true, .write = write_gguf});
 
 }  // namespace
 }  // namespace mixtape
