@@ -38,11 +38,11 @@ class Turns {
   std::vector<Row> rows_;
 };
 
-Buffer id_buffer(const Device& device, const std::vector<TokenRow>& rows) {
+// Columns from `begin` on.
+Buffer id_buffer(const Device& device, const std::vector<TokenRow>& rows, std::int64_t begin) {
   std::vector<std::uint32_t> ids;
-  for (const TokenRow& row : rows) ids.insert(ids.end(), row.begin(), row.end());
-  const auto batch = static_cast<std::int64_t>(rows.size());
-  return Buffer::from(device, {batch, static_cast<std::int64_t>(rows[0].size())}, ids);
+  for (const TokenRow& row : rows) ids.insert(ids.end(), row.begin() + begin, row.end());
+  return Buffer::from(device, {std::ssize(rows), std::ssize(rows[0]) - begin}, ids);
 }
 
 // A row of `logits`, f32 [rows, vocab], with a NaN gives its place.
@@ -73,11 +73,12 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
   GenerationState state;
   ForwardOptions forward;
   forward.state = &state;
-  std::vector<TokenRow> rows = prompts, next = prompts;
+  std::vector<TokenRow> rows = prompts, seen = prompts;
   std::vector<bool> stopped(rows.size(), false);
   for (std::int64_t i = 0; i < count; ++i) {
     hooks.throw_if_stopped("sampling");
-    const Var hidden = model.hidden(id_buffer(tape.device(), next), forward);
+    if (model.starts_over(state.length, std::ssize(seen[0]))) state = {};
+    const Var hidden = model.hidden(id_buffer(tape.device(), seen, state.length), forward);
     const Shape flat{batch * hidden.shape()[1], hidden.shape()[2]};
     const Buffer all = hidden.value().reshape(flat);
     const Buffer last = tape.alloc(all.dtype(), {batch, flat[1]});
@@ -93,7 +94,7 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
     const std::vector<std::uint32_t> drawn = ids.to_vector<std::uint32_t>();
     for (std::size_t b = 0; b < rows.size(); ++b) {
       const std::uint32_t id = options.turns.empty() ? drawn[b] : turns.next(b, drawn[b]);
-      next[b] = {id};
+      seen[b].push_back(id);
       if (stopped[b]) continue;
       require_number(logits.value(), b, drawn[b]);
       rows[b].push_back(id);

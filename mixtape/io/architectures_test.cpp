@@ -93,7 +93,8 @@ TEST(Architectures, Gemma3RefusesWhatItDoesNotCompute) {
   refused(type, {{"attn_logit_softcapping", 50.0}}, "attn_logit_softcapping");
   refused(type, {{"attention_bias", true}}, "attention_bias = true");
   refused(type, {{"layer_types", {"full_attention", "linear_attention"}}}, "layer type \"linear_attention\"");
-  refused(type, {{"rope_parameters", {{"full_attention", {{"rope_type", "yarn"}}}}}}, "rope type 'yarn'");
+  refused(type, {{"rope_parameters", {{"full_attention", {{"rope_type", "dynamic"}}}}}},
+          "rope type 'dynamic'");
   refused(type, {{"rope_parameters", {{"rope_theta", 1e4}}}}, "rope_parameters of 'rope_theta'");
   refused(type, {{"rope_parameters", {{"sliding_attention", {{"rope_type", "linear"}, {"factor", 2.0}}}}}},
           "rope type 'linear' of sliding_attention");
@@ -177,6 +178,39 @@ TEST(Architectures, GraniteHasFourMultipliers) {
   for (const auto& [key, value] : multipliers.items()) refused("llama", {{key, value}}, key);
 }
 
+TEST(Architectures, Phi3HasFactorsForLongSequences) {
+  const auto with = [](const json& scaling) {
+    json settings = {
+        {"max_position_embeddings", 64},
+        {"original_max_position_embeddings", 16},
+        {"rope_scaling", {{"type", "su"}, {"short_factor", {1, 1, 1.5, 2}}, {"long_factor", {1, 2, 3, 4}}}}};
+    settings["rope_scaling"].update(scaling);
+    return settings;
+  };
+  const RopeConfig rope = parsed("phi3", with(json::object())).ropes.at(0);
+  EXPECT_EQ(rope.type, RopeType::longrope);
+  EXPECT_EQ(rope.attention_factor, std::sqrt(1.5));  // ln 4 / ln 16
+  EXPECT_FALSE(rope.is_long(16));
+  EXPECT_TRUE(rope.is_long(17));
+  EXPECT_FLOAT_EQ(rope_inverse_frequencies(rope, 8, 16)[2], 0.01f / 1.5f);
+  EXPECT_FLOAT_EQ(rope_inverse_frequencies(rope, 8, 17)[2], 0.01f / 3.0f);
+  EXPECT_EQ(parsed("phi3", with({{"factor", 1}})).ropes.at(0).attention_factor, 1.0);
+  EXPECT_EQ(parsed("phi3", with({{"attention_factor", 1.5}})).ropes.at(0).attention_factor, 1.5);
+  misread("phi3", with({{"short_factor", {1, 2}}}),
+          "short_factor holds 2 numbers, expected 4, one for each pair");
+  misread("phi3", with({{"long_factor", {1, 2, 0, 4}}}), "long_factor holds 0, expected numbers above 0");
+  misread("phi3", with({{"long_factor", nullptr}}), "has no long_factor");
+  misread("phi3", with({{"original_max_position_embeddings", 8}}),
+          "rope setting original_max_position_embeddings is both 8 and 16");
+  refused("phi3", with({{"long_mscale", 1.2}}), "rope setting 'long_mscale' may change the model");
+  const json out = mlx("phi3", with(json::object()));
+  EXPECT_EQ(out["original_max_position_embeddings"], 16);
+  EXPECT_EQ(out["rope_scaling"]["type"], "longrope");
+  EXPECT_EQ(parsed("phi3", out).ropes.at(0).long_factor, rope.long_factor);
+  MIXTAPE_EXPECT_ERROR(mlx("phi3", with({{"attention_factor", 1.5}})), ErrorCode::not_supported,
+                       "attention_factor of longrope is 1.5, mlx-lm has 1.22474");
+}
+
 TEST(Architectures, Phi3SharesMatrices) {
   const ModelConfig config = parsed("phi3", {{"sliding_window", 5}, {"partial_rotary_factor", 0.5}});
   EXPECT_EQ(attention(config).window, 5);
@@ -190,9 +224,8 @@ TEST(Architectures, Phi3SharesMatrices) {
                                     "mlp.gate_up_proj.weight [48,16]", "mlp.down_proj.weight [16,24]"));
   EXPECT_EQ(mlx("phi3", {{"partial_rotary_factor", 0.5}})["partial_rotary_factor"], 0.5);
   expect_strict("phi3");
-  refused("phi3", {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0}}}}},
-          "rope type 'longrope'");
-  refused("phi3", {{"rope_scaling", {{"type", "su"}, {"short_factor", {1.0}}}}}, "rope type 'su'");
+  refused("phi3", {{"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}, {"max_position_embeddings", 64}},
+          "rope type 'yarn' of phi3");
   refused("phi3", {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}, "rope type 'linear' of phi3");
 }
 

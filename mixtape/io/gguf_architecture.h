@@ -21,6 +21,7 @@ struct GgufKey {
 struct GgufArchitecture {
   std::string name;                 // general.architecture
   bool has_rope_freqs = false;      // llama.cpp reads a tensor of divisors of the rotary frequencies
+  bool has_rope_factors = false;    // and, of longrope, one for short and one for long sequences
   bool has_partial_rope = false;    // llama.cpp rotates a part of each head, by rope.dimension_count
   std::vector<GgufKey> keys = {};   // the type's own: whole numbers
   std::vector<GgufKey> reals = {};  // and real ones

@@ -9,8 +9,7 @@ namespace mixtape {
 
 // A Hugging Face style config.json (LlamaForCausalLM, Qwen3ForCausalLM or Qwen3MoeForCausalLM). The
 // vocabulary is what the embedding table has rows for; embeddings are tied where there is no output.weight;
-// biases are those found in the first layer. A rope_freqs tensor is accepted where it is the llama3 rule with
-// its usual frequency factors (1 and 4, original length 8192 unless the file gives one). Throws not_supported
+// biases are those found in the first layer; rotary settings are gguf_rope.h's. Throws not_supported
 // by name for another architecture, rope type or any key that might change the model; format for missing or
 // contradictory values.
 nlohmann::json gguf_config_json(const GgufFile& file);

@@ -2,19 +2,14 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "mixtape/io/gguf_values.h"
 #include "mixtape/io/json_fwd.h"
-#include "mixtape/io/model_config.h"
 
 namespace mixtape {
 
 // "general.architecture" and the keys below it. Throws not_supported, beginning with `where`, for what llama.cpp does
 // not compute; format for a config that doesn't say how many positions the model is made for.
 void add_gguf_config(const Json& config_json, const std::string& where, GgufMetadata& metadata);
-
-// What tensor rope_freqs.weight [head_dim / 2] divides the rotary frequencies by; empty: it isn't needed.
-std::vector<float> gguf_rope_divisors(const ModelConfig& config);
 
 }  // namespace mixtape

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "mixtape/io/gguf_architecture.h"
 #include "mixtape/io/gguf_model.h"
+#include "mixtape/io/gguf_rope.h"
 #include "mixtape/io/gguf_writer.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/tensor_list.h"
@@ -29,13 +31,16 @@ class GgufConfigWriter : public ::testing::Test {
     add_gguf_config(config_json, "config.json", metadata);
     std::vector<GgufTensorSpec> specs;
     for (const ModelTensor& t : tensor_list(config)) specs.push_back({t.gguf_name, GgufType::f32, t.shape});
-    const std::vector<float> divisors = gguf_rope_divisors(config);
-    if (!divisors.empty()) specs.push_back({"rope_freqs.weight", GgufType::f32, {std::ssize(divisors)}});
+    std::map<std::string, std::vector<float>> divisors;
+    for (const GgufRopeTensor& t : gguf_rope_tensors(config)) {
+      specs.push_back({t.name, GgufType::f32, {std::ssize(t.divisors)}});
+      divisors[t.name] = t.divisors;
+    }
     AtomicFile file(directory_ / "x.gguf");
     GgufWriter writer(file, GgufLayout(metadata, specs));
     for (const GgufTensorSpec& spec : specs) {
       std::vector<float> values(static_cast<std::size_t>(spec.shape.numel()));
-      if (spec.name == "rope_freqs.weight") values = divisors;
+      if (divisors.contains(spec.name)) values = divisors[spec.name];
       writer.write(spec.name, std::as_bytes(std::span(values)));
     }
     writer.commit();
@@ -59,6 +64,9 @@ class GgufConfigWriter : public ::testing::Test {
       EXPECT_EQ(r.partial_rotary_factor, s.partial_rotary_factor);
       EXPECT_NEAR(r.factor, s.factor, 1e-6 * r.factor);
       EXPECT_EQ(r.original_max_position_embeddings, s.original_max_position_embeddings);
+      EXPECT_NEAR(r.attention_factor, s.attention_factor, 1e-6);
+      EXPECT_EQ(r.short_factor, s.short_factor);
+      EXPECT_EQ(r.long_factor, s.long_factor);
     }
     ASSERT_EQ(a.layers.size(), b.layers.size());
     for (std::size_t i = 0; i < a.layers.size(); ++i) expect_equal(a.layers[i], b.layers[i]);
@@ -96,7 +104,8 @@ class GgufConfigWriter : public ::testing::Test {
 };
 
 TEST_F(GgufConfigWriter, ReadAgainItIsTheSameModel) {
-  for (const char* name : {"llama", "llama_tied_bias_rope3", "mistral", "qwen2", "qwen3", "phi3_partial"}) {
+  for (const char* name : {"llama", "llama_tied_bias_rope3", "mistral", "qwen2", "qwen3", "phi3_partial",
+                           "qwen3_yarn", "phi3_longrope", "phi3_longrope_short"}) {
     const json config = read_config_json(std::string("tests/data/parity/") + name + "/config.json");
     SCOPED_TRACE(name);
     expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
@@ -121,6 +130,8 @@ TEST_F(GgufConfigWriter, KeepsRotaryScaling) {
                             {"low_freq_factor", 1.0},
                             {"high_freq_factor", 4.0},
                             {"original_max_position_embeddings", 32}};
+  expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 0.8}};
   expect_equal(ModelConfig::parse(config, "config.json"), written_and_read(config));
 }
 
@@ -156,6 +167,19 @@ TEST_F(GgufConfigWriter, RefusesWhatLlamaCppDoesNotCompute) {
                             {"high_freq_factor", 4.0},
                             {"original_max_position_embeddings", 32}};
   refused(config, ErrorCode::not_supported, "rope type is llama3, which llama.cpp has not in qwen3");
+  config["rope_scaling"] = {
+      {"rope_type", "longrope"}, {"short_factor", {1, 1, 1, 1}}, {"long_factor", {1, 2, 3, 4}}};
+  refused(config, ErrorCode::not_supported, "rope type is longrope, which llama.cpp has not in qwen3");
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  for (const json& other : {json{{"beta_fast", 16.0}}, {{"beta_slow", 2.0}}, {{"truncate", false}}}) {
+    config["rope_scaling"] = yarn;
+    config["rope_scaling"].update(other);
+    refused(config, ErrorCode::not_supported, "llama.cpp has 32, 1 and true");
+  }
+  config = tiny("gemma3_text");
+  config["rope_parameters"]["full_attention"] = yarn;
+  config["rope_parameters"]["full_attention"]["attention_factor"] = 2.0;
+  refused(config, ErrorCode::not_supported, "attention_factor of yarn is 2, llama.cpp has 1.13863");
   config = tiny("llama");
   config["partial_rotary_factor"] = 0.5;
   refused(config, ErrorCode::not_supported, "partial_rotary_factor is 0.5");

@@ -26,13 +26,11 @@ inline constexpr GgufKey kWholes[] = {kHidden,    kWidth,       kLayers,  kHeads
                                       kKeyLength, kValueLength, kContext, kVocabulary};
 inline constexpr GgufKey kEps = {"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
 inline constexpr GgufKey kTheta = {"rope.freq_base", "rope_theta"};
-inline constexpr GgufKey kReals[] = {kEps, kTheta};
-// How many dimensions of a head are rotated, which config.json has as a part of them.
-inline constexpr std::string_view kRotaryDims = "rope.dimension_count";
-// Of rotary scaling, which config.json has as an object.
-inline constexpr std::string_view kScalingType = "rope.scaling.type", kScalingFactor = "rope.scaling.factor",
-                                  kOriginalContext = "rope.scaling.original_context_length";
+inline constexpr GgufKey kReals[] = {kEps};
 }  // namespace gguf_key
+
+// Of all decimals that are the same f32 the shortest: 1e-05 rather than 9.999999747378752e-06.
+double shortest_decimal(float value);
 
 // Each by what follows the prefix. Throws format naming file and key for a missing or senseless value.
 class GgufKeys {
@@ -55,7 +53,7 @@ class GgufKeys {
     return found;
   }
 
-  // Above 0. Of an f32 the shortest decimal that is the same f32: 1e-05 rather than 9.999999747378752e-06.
+  // Above 0; of an f32 the shortest decimal.
   double number(std::string_view key) const;
 
   template <class T>

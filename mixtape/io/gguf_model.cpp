@@ -10,6 +10,7 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/gguf_config.h"
+#include "mixtape/io/gguf_rope.h"
 #include "mixtape/io/gguf_tokenizer.h"
 #include "mixtape/io/tensor_list.h"
 
@@ -68,14 +69,15 @@ void decode_tensor(const GgufTensor& tensor, const ModelTensor& expected, DType 
 class GgufModel final : public ModelSource {
  public:
   explicit GgufModel(const std::filesystem::path& path) : file_(path), config_(gguf_config_json(file_)) {
-    std::set<std::string_view> known = {"rope_freqs.weight"};  // part of the config
+    std::set<std::string_view> known;
     for (const ModelTensor& expected : tensor_list(ModelConfig::parse(config_, where()))) {
       const Entry entry{&checked(expected), expected};
       known.insert(entry.tensor->name);
       entries_.emplace(expected.name, entry);
     }
     for (const GgufTensor& tensor : file_.tensors()) {
-      if (known.contains(tensor.name)) continue;
+      if (known.contains(tensor.name) || is_gguf_rope_tensor(tensor.name))
+        continue;  // the latter: in the config
       fail(ErrorCode::not_supported, where(), ": tensor '", tensor.name,
            "' has no place in a model of architecture ", file_.string("general.architecture"));
     }

@@ -249,8 +249,63 @@ TEST_F(GgufModel, LinearRope) {
   EXPECT_EQ(open(Model("llama").f32("rope.scale_linear", 2))->config().ropes[0].factor, 2.0);
   EXPECT_EQ(open(Model("llama").string("rope.scaling.type", "none"))->config().ropes[0].type,
             RopeType::plain);
-  EXPECT_THAT(refusal(Model("llama").string("rope.scaling.type", "yarn"), ErrorCode::not_supported),
-              HasSubstr("'yarn'"));
+  EXPECT_THAT(refusal(Model("llama").string("rope.scaling.type", "longrope"), ErrorCode::not_supported),
+              HasSubstr("'longrope', expected none, linear or yarn"));
+  EXPECT_THAT(refusal(Model("llama").f32("rope.scaling.attn_factor", 2), ErrorCode::not_supported),
+              HasSubstr("attn_factor' is 2, expected 1 without yarn or longrope"));
+}
+
+TEST_F(GgufModel, YarnRope) {
+  const auto yarn = [] {
+    return Model("llama").string("rope.scaling.type", "yarn").f32("rope.scaling.factor", 4);
+  };
+  const RopeConfig usual = open(yarn())->config().ropes[0];
+  EXPECT_EQ(usual.type, RopeType::yarn);
+  EXPECT_EQ(usual.original_max_position_embeddings, 64);  // the context
+  EXPECT_EQ(usual.attention_factor, 0.1 * std::log(4.0) + 1.0);
+  const RopeConfig other = open(yarn()
+                                    .u32("rope.scaling.original_context_length", 16)
+                                    .f32("rope.scaling.attn_factor", 0.5)
+                                    .f32("rope.scaling.yarn_beta_fast", 32)
+                                    .f32("rope.scaling.yarn_beta_slow", 1))
+                               ->config()
+                               .ropes[0];
+  EXPECT_EQ(other.original_max_position_embeddings, 16);
+  EXPECT_EQ(other.attention_factor, 0.5 * usual.attention_factor);
+  EXPECT_THAT(refusal(yarn().f32("rope.scaling.yarn_beta_fast", 16), ErrorCode::not_supported),
+              HasSubstr("yarn_beta_fast' is 16, which llama.cpp does not read: expected 32"));
+  EXPECT_THAT(refusal(yarn().f32("rope.scaling.yarn_log_multiplier", 1), ErrorCode::not_supported),
+              HasSubstr("yarn_log_multiplier"));
+}
+
+// llama.cpp's converter leaves the type out.
+TEST_F(GgufModel, LongRope) {
+  const auto longrope = [] {
+    Model m("phi3");
+    for (const char* name : {"q", "k", "v"}) m.without(str("blk.0.attn_", name, ".weight"));
+    for (const char* name : {"q_norm", "k_norm"}) m.without(str("blk.0.attn_", name, ".weight"));
+    m.without("blk.0.ffn_gate.weight")
+        .add("blk.0.ffn_up.weight", {6, 6})
+        .add("blk.0.attn_qkv.weight", {6, 16});
+    m.u32("rope.scaling.original_context_length", 16).f32("rope.scaling.attn_factor", 1.2f);
+    m.tensors["rope_factors_short.weight"] = {{2}, {1.0f, 1.1f}};
+    m.tensors["rope_factors_long.weight"] = {{2}, {1.5f, 2.3f}};
+    return m;
+  };
+  for (const Model& m : {longrope(), longrope().string("rope.scaling.type", "longrope")}) {
+    const RopeConfig rope = open(m)->config().ropes[0];
+    EXPECT_EQ(rope.type, RopeType::longrope);
+    EXPECT_EQ(rope.original_max_position_embeddings, 16);
+    EXPECT_EQ(rope.short_factor, (std::vector<double>{1.0, 1.1}));
+    EXPECT_EQ(rope.long_factor, (std::vector<double>{1.5, 2.3}));
+    EXPECT_EQ(rope.attention_factor, 1.2);
+  }
+  EXPECT_THAT(refusal(longrope().without("rope_factors_short.weight"), ErrorCode::format),
+              HasSubstr("lacks tensor 'rope_factors_short.weight'"));
+  EXPECT_THAT(refusal(longrope().add("rope_factors_long.weight", {3}), ErrorCode::format),
+              HasSubstr("'rope_factors_long.weight' is F32 [3], expected F32 [2]"));
+  EXPECT_THAT(refusal(longrope().string("rope.scaling.type", "yarn"), ErrorCode::not_supported),
+              HasSubstr("rope_factors_long.weight together with yarn scaling"));
 }
 
 // The rule stated by wavelength.

@@ -1,6 +1,7 @@
 #include "mixtape/io/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -61,6 +62,7 @@ bool is_common(std::string_view key) {
                                                    "num_attention_heads",
                                                    "num_hidden_layers",
                                                    "num_key_value_heads",
+                                                   "original_max_position_embeddings",
                                                    "pad_token_id",
                                                    "pretraining_tp",
                                                    "quantization",
@@ -111,13 +113,34 @@ void refuse_unsupported(const ConfigReader& in, const Architecture& architecture
   }
 }
 
-void check_rotary_dims(const ConfigReader& in, const ModelConfig& config, const AttentionSpec& attention) {
-  if (attention.rope == kNoRope) return;
-  const RopeConfig& rope = config.ropes.at(static_cast<std::size_t>(attention.rope));
-  const std::int64_t dims = rope.rotary_dims(attention.head_dim);
-  if (rope.partial_rotary_factor <= 1.0 && dims >= 2 && dims % 2 == 0) return;
-  in.bad("partial_rotary_factor is ", rope.partial_rotary_factor, ", of head_dim ", attention.head_dim,
-         " it rotates ", dims, ", expected an even number from 2 to head_dim");
+void check_ropes(const ConfigReader& in, const ModelConfig& config) {
+  for (const LayerSpec& layer : config.layers) {
+    const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+    if (attention == nullptr || attention->rope == kNoRope) continue;
+    check_rope(in, config.ropes.at(static_cast<std::size_t>(attention->rope)), attention->head_dim);
+  }
+}
+
+// Yarn's is written as what mlx-lm multiplies the factor's logarithm by.
+double mlx_attention_factor(const RopeConfig& rope, std::int64_t positions) {
+  if (rope.type != RopeType::longrope) return rope.factor > 1.0 ? rope.attention_factor : 1.0;
+  return longrope_attention_factor(static_cast<double>(positions),
+                                   static_cast<double>(rope.original_max_position_embeddings));
+}
+
+// What mlx-lm computes in another way, or not at all.
+void refuse_rope_for_mlx(const ModelConfig& config, const std::string& where) {
+  const RopeConfig& rope = config.ropes.front();
+  if (rope.partial_rotary_factor != 1.0 && !reads(*config.architecture, "partial_rotary_factor")) {
+    fail(ErrorCode::not_supported, where, ": partial_rotary_factor is ", rope.partial_rotary_factor,
+         ", mlx-lm rotates all of head_dim in ", config.architecture->model_type);
+  }
+  if (!rope.truncate)
+    fail(ErrorCode::not_supported, where, ": truncate = false, mlx-lm has whole pairs between yarn's bounds");
+  const double expected = mlx_attention_factor(rope, config.max_position_embeddings);
+  if (std::abs(rope.attention_factor - expected) <= 1e-6 * expected) return;
+  fail(ErrorCode::not_supported, where, ": attention_factor of ", name(rope.type), " is ",
+       rope.attention_factor, ", mlx-lm has ", expected);
 }
 
 void read_token_ids(const ConfigReader& in, ModelConfig& config) {
@@ -177,12 +200,9 @@ ModelConfig ModelConfig::parse(const json& source, const std::string& where) {
   config.max_position_embeddings = in.size("max_position_embeddings", 0);
   config.rms_norm_eps = in.positive("rms_norm_eps");
   config.tie_word_embeddings = in.boolean("tie_word_embeddings", false);
-  config.ropes = {read_rope(in)};
   config.architecture->read(in, config);
-  for (const LayerSpec& layer : config.layers) {
-    if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
-      check_rotary_dims(in, config, *attention);
-  }
+  if (config.ropes.empty()) config.ropes = {read_rope(in)};
+  check_ropes(in, config);
   read_token_ids(in, config);
   config.dtype = dtype_of_config(in);
   return config;
@@ -197,16 +217,13 @@ json with_defaults(const json& source, const ModelConfig& config) {
   out["tie_word_embeddings"] = config.tie_word_embeddings;
   out["rope_theta"] = config.ropes.front().theta;
   out["rope_scaling"] = rope_scaling_of(config.ropes.front());
+  if (config.ropes.front().type == RopeType::yarn) out.erase("rope_parameters");  // mscale may be another
   return out;
 }
 
 json to_mlx_config(const json& source, const json& quantization, const std::string& where) {
   const ModelConfig config = ModelConfig::parse(source, where);
-  const RopeConfig& rope = config.ropes.front();
-  if (rope.partial_rotary_factor != 1.0 && !reads(*config.architecture, "partial_rotary_factor")) {
-    fail(ErrorCode::not_supported, where, ": partial_rotary_factor is ", rope.partial_rotary_factor,
-         ", mlx-lm rotates all of head_dim in ", config.architecture->model_type);
-  }
+  refuse_rope_for_mlx(config, where);
   json out = with_defaults(source, config);
   if (config.architecture->write_mlx) config.architecture->write_mlx(config, out, where);
   out["quantization"] = quantization;

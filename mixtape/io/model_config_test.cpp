@@ -120,7 +120,7 @@ TEST(ModelConfig, K3_RopeTypesInBothSpellings) {
       EXPECT_EQ(linear.ropes[0].type, RopeType::linear);
       EXPECT_EQ(linear.ropes[0].factor, 4.0);
       EXPECT_EQ(parse(with(llama(), place, {{key, "default"}})).ropes[0].type, RopeType::plain);
-      for (const char* type : {"yarn", "longrope", "dynamic", "mrope"}) {
+      for (const char* type : {"dynamic", "mrope"}) {
         expect_value_refused(place, {{key, type}, {"factor", 4}}, ErrorCode::not_supported,
                              str("rope type '", type, "' is not supported yet"));
       }
@@ -285,6 +285,55 @@ TEST(ModelConfig, RopeFrequenciesOfLlama3) {
   const double s = (32.0 * second / (2.0 * std::numbers::pi) - 1.0) / 3.0;
   EXPECT_EQ(f[1], static_cast<float>((1.0 - s) * second / 8.0 + s * second));
   EXPECT_EQ(f[2], static_cast<float>(0.1 / 8.0));  // wavelength 62.8 > 32
+}
+
+// Transformers' logits and gradients with these settings are tests/data/parity's *_yarn.
+TEST(ModelConfig, Yarn) {
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 64}};
+  const auto rope_of = [&](const json& more) {
+    json scaling = yarn;
+    scaling.update(more);
+    return parse(with(llama(), "rope_scaling", scaling)).ropes[0];
+  };
+  const double usual = 0.1 * std::log(4.0) + 1.0;
+  EXPECT_EQ(rope_of(json::object()).attention_factor, usual);
+  EXPECT_EQ(rope_of({{"attention_factor", 0.5}}).attention_factor, 0.5);
+  EXPECT_EQ(rope_of({{"mscale", 1.0}, {"mscale_all_dim", 1.0}}).attention_factor, 1.0);
+  EXPECT_EQ(rope_of({{"mscale", 2.0}, {"mscale_all_dim", 0}}).attention_factor, usual);
+  json unstated = with(llama(), "rope_scaling", with(yarn, "original_max_position_embeddings", nullptr));
+  unstated["max_position_embeddings"] = 256;
+  EXPECT_EQ(parse(unstated).ropes[0].original_max_position_embeddings, 256);
+  unstated.erase("max_position_embeddings");
+  expect_refused(unstated, ErrorCode::format, "has no original_max_position_embeddings");
+  expect_value_refused("rope_scaling", with(yarn, "beta_fast", 0.5), ErrorCode::format,
+                       "beta_fast is 0.5, expected beta_slow 1 or more");
+  expect_value_refused("rope_scaling", with(yarn, "extrapolation_factor", 0.5), ErrorCode::not_supported,
+                       "rope setting 'extrapolation_factor' may change the model and is not supported yet");
+
+  const std::vector<float> f = rope_inverse_frequencies(rope_of(json::object()), 16);
+  EXPECT_EQ(f[0], 1.0f);  // turns 64 / 2 pi = 10 times: between the bounds 32 and 1
+  const double second = std::pow(10000.0, -0.125);
+  EXPECT_EQ(f[1], static_cast<float>(second / 4.0 / 3.0 + second * (1.0 - 1.0 / 3.0)));  // pairs 0 to 3
+  EXPECT_EQ(f[3], static_cast<float>(std::pow(10000.0, -0.375) / 4.0));
+}
+
+TEST(ModelConfig, YarnIsWrittenForMlx) {
+  const auto written = [](const json& more) {
+    json scaling = {{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 64}};
+    scaling.update(more);
+    return to_mlx_config(with(llama(), "rope_parameters", scaling), json::object(), "config.json");
+  };
+  EXPECT_FALSE(written(json::object())["rope_scaling"].contains("mscale"));
+  const json out = written({{"mscale", 1.0}, {"mscale_all_dim", 1.0}});
+  EXPECT_EQ(out["rope_scaling"]["mscale"], 0.0);  // mlx-lm's own default is 1
+  EXPECT_EQ(parse(out).ropes[0].attention_factor, 1.0);
+  MIXTAPE_EXPECT_ERROR(written({{"truncate", false}}), ErrorCode::not_supported,
+                       "truncate = false, mlx-lm has whole pairs between yarn's bounds");
+  MIXTAPE_EXPECT_ERROR(written({{"factor", 1}, {"attention_factor", 2.0}}), ErrorCode::not_supported,
+                       "attention_factor of yarn is 2, mlx-lm has 1");
+  const json moe = with(qwen3_moe(), "rope_scaling", {{"rope_type", "linear"}, {"factor", 4}});
+  MIXTAPE_EXPECT_ERROR(to_mlx_config(moe, json::object(), "config.json"), ErrorCode::not_supported,
+                       "rope type is linear, which mlx-lm has not in qwen3_moe");
 }
 
 json qwen3_next() {

@@ -8,8 +8,9 @@
 namespace mixtape {
 namespace {
 
-Var rotated(const Var& heads, const Buffer& positions, const Buffer& frequencies) {
-  return frequencies ? rope(heads, positions, frequencies) : heads;
+Var rotated(const Var& heads, const Buffer& positions, const Rotation& rotation) {
+  if (!rotation.frequencies) return heads;
+  return rope(heads, positions, rotation.frequencies, {.factor = rotation.factor});
 }
 
 Var append(const Var& past, const Var& now) { return past.value() ? concat({past, now}, 1) : now; }
@@ -52,7 +53,7 @@ Var AttentionLayer::normed(const Var& heads, const Norm& norm) const {
   return reshape(norm(reshape(heads, {shape[0], shape[1], shape[2] * shape[3]})), shape);
 }
 
-Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Buffer& frequencies,
+Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Rotation& rotation,
                             AttentionState* state) const {
   const std::int64_t dim = spec_.head_dim;
   const Flat flat = project(x);
@@ -61,10 +62,9 @@ Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Buffer&
     gate = slice(q, -1, dim, 2 * dim);  // [B, S, Hq, D]
     q = slice(q, -1, 0, dim);
   }
-  q = rotated(normed(q, q_.norm), positions, frequencies);  // [B, S, Hq, D]
-  Var k =
-      rotated(normed(by_head(flat.k, spec_.kv_heads), k_.norm), positions, frequencies);  // [B, S, Hkv, D]
-  Var v = by_head(flat.v, spec_.kv_heads);                                                // [B, S, Hkv, D]
+  q = rotated(normed(q, q_.norm), positions, rotation);                                    // [B, S, Hq, D]
+  Var k = rotated(normed(by_head(flat.k, spec_.kv_heads), k_.norm), positions, rotation);  // [B, S, Hkv, D]
+  Var v = by_head(flat.v, spec_.kv_heads);                                                 // [B, S, Hkv, D]
   if (state) {
     k = state->keys = append(state->keys, k);      // [B, past + S, Hkv, D]
     v = state->values = append(state->values, v);  // [B, past + S, Hkv, D]

@@ -14,15 +14,21 @@ struct AttentionState {
   Var keys, values;
 };
 
+// How the heads of one pass are rotated.
+struct Rotation {
+  Buffer frequencies;   // f32 [rotary dims / 2]; null: not at all
+  float factor = 1.0f;  // of the rotated dimensions
+};
+
 class AttentionLayer {
  public:
   // `at` is the path of the layer's tensors, "model.layers.0.self_attn.".
   AttentionLayer(TapeWeights& weights, const std::string& at, const AttentionSpec& spec,
                  const NormSettings& norms);
 
-  // x [B, S, hidden] -> [B, S, hidden]. positions u32 [B, S]; frequencies f32 [rotary dims / 2], null where
-  // heads are not rotated. With a state, x follows what the state holds, and is added to it.
-  Var forward(const Var& x, const Buffer& positions, const Buffer& frequencies, AttentionState* state) const;
+  // x [B, S, hidden] -> [B, S, hidden]. positions u32 [B, S]. With a state, x follows what the state holds, and is
+  // added to it.
+  Var forward(const Var& x, const Buffer& positions, const Rotation& rotation, AttentionState* state) const;
 
  private:
   struct Projection {

@@ -1,18 +1,22 @@
 #include "mixtape/nn/causal_lm.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace mixtape {
 namespace {
 
-// The table of frequencies that attention layers of this head size rotate by.
-std::vector<Buffer> rope_tables(const ModelConfig& config, const Device& device) {
-  std::vector<Buffer> tables(config.ropes.size());
+// How attention layers rotate their heads in sequences of `length` tokens, by the config's tables.
+std::vector<Rotation> rotations(const ModelConfig& config, std::int64_t length, const Device& device) {
+  std::vector<Rotation> tables(config.ropes.size());
   for (const LayerSpec& layer : config.layers) {
     const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
     if (attention == nullptr || attention->rope == kNoRope) continue;
     const auto at = static_cast<std::size_t>(attention->rope);
-    if (tables[at]) continue;
-    const std::vector<float> f = rope_inverse_frequencies(config.ropes[at], attention->head_dim);
-    tables[at] = Buffer::from(device, Shape{std::ssize(f)}, f);
+    if (tables[at].frequencies) continue;
+    const RopeConfig& rope = config.ropes[at];
+    const std::vector<float> f = rope_inverse_frequencies(rope, attention->head_dim, length);
+    tables[at] = {Buffer::from(device, Shape{std::ssize(f)}, f), static_cast<float>(rope.attention_factor)};
   }
   return tables;
 }
@@ -26,7 +30,23 @@ CausalLm::CausalLm(const ModelConfig& config, TapeWeights& weights, DType dtype)
     layers_.push_back(load_layer(i));
   final_norm_ = Norm(weights, "model.norm.weight", norms());
   head_ = config.tie_word_embeddings ? embedding_ : weights.matrix("lm_head");
-  ropes_ = rope_tables(config, tape_.device());
+  constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max();
+  short_ropes_ = rotations(config, 0, tape_.device());
+  long_ropes_ = rotations(config, kLongest, tape_.device());
+}
+
+std::vector<Rotation> CausalLm::ropes(std::int64_t length) const {
+  std::vector<Rotation> chosen = short_ropes_;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    if (config_.ropes[i].is_long(length)) chosen[i] = long_ropes_[i];
+  }
+  return chosen;
+}
+
+bool CausalLm::starts_over(std::int64_t past, std::int64_t length) const {
+  return past > 0 && std::any_of(config_.ropes.begin(), config_.ropes.end(), [&](const RopeConfig& rope) {
+           return rope.is_long(past) != rope.is_long(length);
+         });
 }
 
 DecoderLayer CausalLm::load_layer(std::int64_t i) const {
@@ -42,7 +62,7 @@ Var CausalLm::embed(const Buffer& ids) const {
 
 std::function<Var(const Var& x)> CausalLm::layer(std::int64_t i) const {
   return [this, layer = is_streamed() ? load_layer(i) : layers_[static_cast<std::size_t>(i)]](const Var& x) {
-    return layer.forward(x, {positions(x.shape()[0], 0, x.shape()[1]), ropes_}, nullptr, {});
+    return layer.forward(x, {positions(x.shape()[0], 0, x.shape()[1]), ropes(x.shape()[1])}, nullptr, {});
   };
 }
 
@@ -52,7 +72,10 @@ Var CausalLm::final_norm(const Var& x) const { return scaled(final_norm_(x), con
 Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
   Var x = embed(ids);  // [B, S, hidden]
   const std::int64_t past = options.state ? options.state->length : 0;
-  const PassInputs inputs{positions(ids.shape()[0], past, ids.shape()[1]), ropes_};
+  const std::int64_t length = past + ids.shape()[1];
+  require(!starts_over(past, length), "model: a sequence grows from ", past, " to ", length,
+          " tokens, where its rotary frequencies change: expected a state without tokens");
+  const PassInputs inputs{positions(ids.shape()[0], past, ids.shape()[1]), ropes(length)};
   if (options.state) options.state->layers.resize(config_.layers.size());
   for (std::int64_t i = 0; i < std::ssize(config_.layers); ++i) {
     if (options.checkpoint_blocks) {

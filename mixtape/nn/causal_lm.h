@@ -33,9 +33,13 @@ class CausalLm {
 
   const ModelConfig& config() const { return config_; }
   TapeWeights& weights() const { return weights_; }
-  // ids u32 [B, S] -> final normed activations [B, S, hidden].
+  // ids u32 [B, S] -> final normed activations [B, S, hidden]. With a state, ids follow what it holds; throws
+  // invalid_argument where starts_over() says that they cannot.
   Var hidden(const Buffer& ids, const ForwardOptions& options = {}) const;
-  // The same in parts, for callers that hold all rows between two layers; x [B, S, hidden]. A layer's weights are
+  // Whether a sequence that grows from `past` to `length` tokens has to be computed anew, because frequencies of all its
+  // positions change (longrope).
+  bool starts_over(std::int64_t past, std::int64_t length) const;
+  // hidden() in parts, for callers that hold all rows between two layers; x [B, S, hidden]. A layer's weights are
   // loaded once.
   Var embed(const Buffer& ids) const;
   std::function<Var(const Var& x)> layer(std::int64_t i) const;
@@ -47,6 +51,7 @@ class CausalLm {
   DecoderLayer load_layer(std::int64_t i) const;
   Var run_layer(std::int64_t i, const Var& x, const PassInputs& inputs, const ForwardOptions& options) const;
   NormSettings norms() const { return {static_cast<float>(config_.rms_norm_eps), config_.norm_offset}; }
+  std::vector<Rotation> ropes(std::int64_t length) const;
   Buffer positions(std::int64_t batch, std::int64_t begin, std::int64_t length) const;
 
   ModelConfig config_;
@@ -56,7 +61,7 @@ class CausalLm {
   Matrix embedding_, head_;
   std::vector<DecoderLayer> layers_;  // none where the weights are streamed
   Norm final_norm_;
-  std::vector<Buffer> ropes_;
+  std::vector<Rotation> short_ropes_, long_ropes_;
   mutable std::map<std::pair<std::int64_t, std::int64_t>, Buffer> positions_;  // by [B, S], from 0 on
 };
 

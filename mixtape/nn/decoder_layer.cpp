@@ -64,7 +64,7 @@ Var DecoderLayer::plus(const Var& x, const Var& part) const { return x + scaled(
 Var DecoderLayer::mix(const Var& x, const PassInputs& inputs, LayerState* state) const {
   return std::visit(
       Match{[&](const AttentionLayer& a) {
-              const Buffer rope = inputs.rope_of(std::get<AttentionSpec>(spec_.mixer));
+              const Rotation rope = inputs.rope_of(std::get<AttentionSpec>(spec_.mixer));
               return a.forward(x, inputs.positions, rope, own_state<AttentionState>(state));
             },
             [&](const DeltaNetLayer& d) { return d.forward(x, own_state<DeltaNetState>(state)); }},

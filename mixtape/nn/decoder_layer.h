@@ -19,12 +19,11 @@ using LayerState = std::variant<AttentionState, DeltaNetState>;
 
 // What all layers of one pass share.
 struct PassInputs {
-  Buffer positions;           // u32 [B, S]
-  std::vector<Buffer> ropes;  // f32 [rotary dims / 2], the config's tables
+  Buffer positions;             // u32 [B, S]
+  std::vector<Rotation> ropes;  // the config's tables
 
-  // Null for heads that are not rotated.
-  Buffer rope_of(const AttentionSpec& a) const {
-    return a.rope == kNoRope ? Buffer() : ropes[static_cast<std::size_t>(a.rope)];
+  Rotation rope_of(const AttentionSpec& a) const {
+    return a.rope == kNoRope ? Rotation() : ropes[static_cast<std::size_t>(a.rope)];
   }
 };
 

@@ -15,8 +15,6 @@
 namespace mixtape {
 namespace {
 
-constexpr const char* kRopeFreqs = "rope_freqs.weight";
-
 GgufType value_type(DType dtype) {
   return dtype == DType::f16 ? GgufType::f16 : dtype == DType::bf16 ? GgufType::bf16 : GgufType::f32;
 }
@@ -99,7 +97,7 @@ GgufPlan planned_tensors(const ModelSource& source, const ModelConfig& config, c
                          std::optional<DType> floats) {
   GgufPlan gguf;
   gguf.tensors = tensors_of(source, config, plan, floats);
-  gguf.rope_divisors = gguf_rope_divisors(config);
+  gguf.rope_tensors = gguf_rope_tensors(config);
   return gguf;
 }
 
@@ -133,7 +131,8 @@ Buffer bytes_of(const ModelSource& source, const GgufPlannedTensor& t, const Ten
 
 GgufLayout GgufPlan::layout() const {
   std::vector<GgufTensorSpec> specs;
-  if (!rope_divisors.empty()) specs.push_back({kRopeFreqs, GgufType::f32, {std::ssize(rope_divisors)}});
+  for (const GgufRopeTensor& t : rope_tensors)
+    specs.push_back({t.name, GgufType::f32, {std::ssize(t.divisors)}});
   for (const GgufPlannedTensor& t : tensors) specs.push_back({t.tensor.gguf_name, t.type, t.tensor.shape});
   return GgufLayout(metadata, specs);
 }
@@ -181,7 +180,8 @@ GgufLoss write_gguf_model(AtomicFile& file, const ModelSource& source, const Ggu
                           const TensorProvider& tensors, const RunHooks& hooks) {
   GgufLoss loss;
   GgufWriter writer(file, plan.layout());
-  if (!plan.rope_divisors.empty()) writer.write(kRopeFreqs, std::as_bytes(std::span(plan.rope_divisors)));
+  for (const GgufRopeTensor& t : plan.rope_tensors)
+    writer.write(t.name, std::as_bytes(std::span(t.divisors)));
   const std::int64_t total = std::ssize(plan.tensors);
   std::future<void> writing;  // of the tensor before
   for (std::int64_t i = 0; i < total; ++i) {

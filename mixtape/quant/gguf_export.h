@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mixtape/io/atomic_file.h"
+#include "mixtape/io/gguf_rope.h"
 #include "mixtape/io/gguf_writer.h"
 #include "mixtape/quant/gguf_encode.h"
 #include "mixtape/quant/gguf_mix.h"
@@ -26,7 +27,7 @@ struct GgufPlannedTensor {
 struct GgufPlan {
   GgufMetadata metadata;
   std::vector<GgufPlannedTensor> tensors;
-  std::vector<float> rope_divisors;  // tensor rope_freqs.weight, where not empty
+  std::vector<GgufRopeTensor> rope_tensors;
 
   GgufLayout layout() const;
   std::int64_t tensor_bytes() const;               // without the space between them

@@ -31,6 +31,8 @@ RopeConfig read_table(const ConfigReader& in, std::string_view kind, const char*
   if (nested != nullptr && nested->contains(kind)) settings["rope_parameters"] = (*nested)[kind];
   if (in.has(theta)) settings["rope_theta"] = in.at(theta);
   if (kind == kFull && in.has("rope_scaling")) settings["rope_scaling"] = in.at("rope_scaling");
+  if (in.has("max_position_embeddings"))
+    settings["max_position_embeddings"] = in.at("max_position_embeddings");
   return read_rope(ConfigReader(settings, in.where()), fallback);
 }
 

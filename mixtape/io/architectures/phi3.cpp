@@ -18,8 +18,10 @@ void read(const ConfigReader& in, ModelConfig& config) {
   DenseMlpSpec mlp{in.size("intermediate_size")};
   mlp.fused = true;
   config.layers = equal_layers(in, {attention, mlp});
-  if (config.ropes.front().type != RopeType::plain)
-    in.unsupported("rope type '", name(config.ropes.front().type), "' of ", config.architecture->model_type);
+  config.ropes = {read_rope(in)};
+  const RopeType type = config.ropes.front().type;
+  if (type != RopeType::plain && type != RopeType::longrope)
+    in.unsupported("rope type '", name(type), "' of ", config.architecture->model_type);
 }
 
 // The other programs' classes run this type without windows, which is the same up to the window's length.
@@ -33,7 +35,10 @@ void check_heads(const ModelConfig& config, const std::string& where, const char
 
 void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
   check_heads(config, where, "mlx-lm");
-  out["partial_rotary_factor"] = config.ropes.front().partial_rotary_factor;
+  const RopeConfig& rope = config.ropes.front();
+  out["partial_rotary_factor"] = rope.partial_rotary_factor;
+  if (rope.type == RopeType::longrope)
+    out["original_max_position_embeddings"] = rope.original_max_position_embeddings;
 }
 
 void write_gguf(const ModelConfig& config, json&, const std::string& where) {
@@ -46,18 +51,18 @@ void read_gguf(const GgufKeys& keys, json& config) {
     config["sliding_window"] = keys.positive(kWindow);
 }
 
-[[maybe_unused]] const bool registered = register_architecture(
-    {.model_type = "phi3",
-     .class_name = "Phi3ForCausalLM",
-     .gguf = "phi3",
-     .reads = {"partial_rotary_factor", "sliding_window"},
-     .harmless = {"default_theta", "embd_pdrop", "resid_pdrop", "original_max_position_embeddings"},
-     .gguf_keys = {kWindow},
-     .read = read,
-     .write_mlx = write_mlx,
-     .read_gguf = read_gguf});
-[[maybe_unused]] const bool written =
-    register_gguf_architecture("phi3", {.name = "phi3", .has_partial_rope = true, .write = write_gguf});
+[[maybe_unused]] const bool registered =
+    register_architecture({.model_type = "phi3",
+                           .class_name = "Phi3ForCausalLM",
+                           .gguf = "phi3",
+                           .reads = {"partial_rotary_factor", "sliding_window"},
+                           .harmless = {"default_theta", "embd_pdrop", "resid_pdrop"},
+                           .gguf_keys = {kWindow},
+                           .read = read,
+                           .write_mlx = write_mlx,
+                           .read_gguf = read_gguf});
+[[maybe_unused]] const bool written = register_gguf_architecture(
+    "phi3", {.name = "phi3", .has_rope_factors = true, .has_partial_rope = true, .write = write_gguf});
 
 }  // namespace
 }  // namespace mixtape

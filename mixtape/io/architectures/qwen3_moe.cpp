@@ -75,6 +75,15 @@ void write_qwen3_moe_mlx(const ModelConfig& config, json& out, const std::string
 
 namespace {
 
+void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
+  const RopeType type = config.ropes.front().type;
+  if (type != RopeType::plain) {
+    fail(ErrorCode::not_supported, where, ": rope type is ", name(type), ", which mlx-lm has not in ",
+         config.architecture->model_type);
+  }
+  write_qwen3_moe_mlx(config, out, where);
+}
+
 // llama.cpp's class has experts in every layer and normalises their weights.
 void write_gguf(const ModelConfig& config, json& out, const std::string& where) {
   write_qwen3_gguf(config, out, where);
@@ -104,7 +113,7 @@ void read_gguf(const GgufKeys& keys, json& config) {
                            .reads = {"attention_bias", "sliding_window"},
                            .gguf_keys = {kKeys[0].key, kKeys[1].key, kKeys[2].key},
                            .read = read_qwen3_moe,
-                           .write_mlx = write_qwen3_moe_mlx,
+                           .write_mlx = write_mlx,
                            .read_gguf = read_gguf});
 [[maybe_unused]] const bool written = register_gguf_architecture(
     "qwen3_moe", {.name = "qwen3moe", .keys = {std::begin(kKeys), std::end(kKeys)}, .write = write_gguf});

@@ -52,6 +52,7 @@ void read(const ConfigReader& in, ModelConfig& config) {
   const json* nested = in.find("rope_parameters");
   const bool says_part =
       in.has("partial_rotary_factor") || (nested && nested->contains("partial_rotary_factor"));
+  config.ropes = {read_rope(in)};
   if (!says_part) config.ropes.front().partial_rotary_factor = kRotaryPart;
 }
 
