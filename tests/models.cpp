@@ -238,8 +238,8 @@ std::string own_keys(const Architecture& a) {
   std::vector<std::pair<bool, std::string>> keys;
   for (const std::string_view key : std::set<std::string_view>(a.reads.begin(), a.reads.end()))
     keys.emplace_back(true, code(key));
-  const std::string unknown = a.harmless.empty() ? "Keys that are not known are passed over."
-                                                 : "Keys that are not known are refused.";
+  const std::string unknown = a.passes_over_unknown ? "Keys that are not known are told of and passed over."
+                                                    : "Keys that are not known are refused.";
   return keys.empty() ? unknown : "Own keys: " + listed(keys) + ". " + unknown;
 }
 

@@ -26,8 +26,11 @@ struct Architecture {
   // Modules whose weights Hugging Face stores less 1; MLX and GGUF files, and everything here, have the weights
   // themselves. A name stands for every path that ends with it.
   std::vector<std::string_view> zero_centred = {};
-  // Keys that change nothing, beside those of every type. A type that names any refuses every key that it doesn't know.
+  // Keys that change nothing, beside those of every type.
   std::vector<std::string_view> harmless = {};
+  // Keys that are neither read nor harmless are told of and passed over, of types whose files carry all sorts of them;
+  // else they are refused.
+  bool passes_over_unknown = false;
   // model_type of directories whose text part is such a model, and, as JSON, what that part leaves to defaults.
   std::string multimodal = "";
   std::string text_defaults = "{}";

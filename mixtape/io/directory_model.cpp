@@ -75,6 +75,7 @@ class DirectoryModel final : public ModelSource {
   void read_tensors();
   bool has_mlx_layout() const;
   void add_model_prefix();
+  void tell_of_unknown_keys();
   void settle_zero_centred();
   void settle_taps();
   void settle_tied_embeddings();
@@ -103,8 +104,16 @@ DirectoryModel::DirectoryModel(const fs::path& path)
   add_model_prefix();
   settle_taps();
   if (!config_.is_object()) return;
+  tell_of_unknown_keys();
   settle_zero_centred();
   settle_tied_embeddings();
+}
+
+void DirectoryModel::tell_of_unknown_keys() {
+  std::string listed;
+  for (const std::string& key : passed_over_keys(config_)) listed += (listed.empty() ? "" : ", ") + key;
+  if (!listed.empty())
+    notices_.push_back("keys of config.json that are not known are passed over: " + listed);
 }
 
 void DirectoryModel::settle_zero_centred() {

@@ -48,6 +48,7 @@ bool is_common(std::string_view key) {
                                                    "auto_map",
                                                    "bos_token_id",
                                                    "cache_implementation",
+                                                   "default_theta",
                                                    "dtype",
                                                    "eos_token_id",
                                                    "head_dim",
@@ -81,17 +82,25 @@ bool is_common(std::string_view key) {
   return known.contains(key);
 }
 
-void refuse_unknown(const ConfigReader& in, const Architecture& architecture, const json& source) {
-  if (architecture.harmless.empty()) return;
+// Those of a type's config.json that nobody knows.
+std::vector<std::string> unknown_keys(const Architecture& architecture, const json& source) {
   const auto among = [](const std::vector<std::string_view>& keys, std::string_view key) {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   };
+  std::vector<std::string> unknown;
   for (const auto& [key, value] : source.items()) {
     const bool is_known = value.is_null() || is_common(key) || reads(architecture, key) ||
                           among(architecture.harmless, key) || among(refused_keys(), key) ||
                           among(refused_flags(), key);
-    if (!is_known) in.unsupported("key '", key, "' may change the model and");
+    if (!is_known) unknown.push_back(key);
   }
+  return unknown;
+}
+
+void refuse_unknown(const ConfigReader& in, const Architecture& architecture, const json& source) {
+  if (architecture.passes_over_unknown) return;
+  const std::vector<std::string> unknown = unknown_keys(architecture, source);
+  if (!unknown.empty()) in.unsupported("key '", unknown.front(), "' may change the model and");
 }
 
 // Settings that change what the model computes and that its architecture doesn't read.
@@ -206,6 +215,15 @@ ModelConfig ModelConfig::parse(const json& source, const std::string& where) {
   read_token_ids(in, config);
   config.dtype = dtype_of_config(in);
   return config;
+}
+
+std::vector<std::string> passed_over_keys(const json& source) {
+  const json type = source.value("model_type", json());
+  const Architecture* architecture = type.is_string() ? find_architecture(type.get<std::string>()) : nullptr;
+  if (architecture == nullptr || !architecture->passes_over_unknown) return {};
+  std::vector<std::string> keys = unknown_keys(*architecture, source);
+  std::erase(keys, "partial_rotary_factor");  // read_rope's, of every type
+  return keys;
 }
 
 json with_defaults(const json& source, const ModelConfig& config) {

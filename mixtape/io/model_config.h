@@ -39,6 +39,10 @@ struct ModelConfig {
   static ModelConfig parse(const Json& json, const std::string& where);
 };
 
+// Keys of a config.json that nobody knows and that its type passes over (Architecture::passes_over_unknown); none where
+// the type is not known.
+std::vector<std::string> passed_over_keys(const Json& config);
+
 // Keys whose presence, and keys whose being true, changes what a model computes: refused unless the
 // architecture reads them.
 const std::vector<std::string_view>& refused_keys();

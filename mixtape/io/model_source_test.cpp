@@ -142,6 +142,19 @@ TEST(ModelSource, CodeOfAModelIsTakenAlong) {
   EXPECT_EQ(open_model(directory.path())->extra_files().at("modeling_own.py"), "pass\n");
 }
 
+TEST(ModelSource, TellsOfKeysThatItPassesOver) {
+  const TempDirectory directory;
+  write_model(directory.path(), {{"model.norm.weight", {1}, {1}}});
+  auto config = nlohmann::json::parse(testing::contents_of(directory / "config.json"));
+  config.update(
+      {{"a_new_key", 1}, {"partial_rotary_factor", 1.0}, {"use_cache", true}, {"z_new_key", nullptr}});
+  config["other"] = false;
+  directory.write("config.json", config.dump());
+  EXPECT_EQ(
+      open_model(directory.path())->notices(),
+      (std::vector<std::string>{"keys of config.json that are not known are passed over: a_new_key, other"}));
+}
+
 TEST_F(HeadsAndNames, NamesWithoutTheirFirstPart) {
   const auto model = open({{"embed_tokens.weight", {1, 1}, {1}}, {"norm.weight", {1}, {2}}}, true);
   EXPECT_EQ(model->names(), (std::vector<std::string>{"model.embed_tokens.weight", "model.norm.weight"}));

@@ -151,7 +151,6 @@ void read_gguf(const GgufKeys& keys, json& config) {
      .reads = {"hidden_act", "hidden_activation", "layer_types", "query_pre_attn_scalar",
                "rope_local_base_freq", "sliding_window", "sliding_window_pattern", "_sliding_window_pattern",
                "use_bidirectional_attention"},
-     .harmless = {"default_theta"},
      .multimodal = "gemma3",
      .text_defaults = R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
                           "rms_norm_eps": 1e-6, "vocab_size": 262208})",

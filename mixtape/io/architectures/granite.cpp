@@ -68,7 +68,6 @@ void read_gguf(const GgufKeys& keys, json& config) {
                            .gguf = "granite",
                            .gguf_interleaves_heads = true,
                            .reads = {"attention_bias", "mlp_bias", kEmbedding, kScores, kResidual, kLogits},
-                           .harmless = {"default_theta"},
                            .gguf_keys = {kReals[0].key, kReals[1].key, kReals[2].key, kReals[3].key},
                            .read = read,
                            .write_mlx = write_mlx,

@@ -24,6 +24,7 @@ void read_gguf(const GgufKeys& keys, nlohmann::json& config) {
                                                                 .gguf = "llama",
                                                                 .gguf_interleaves_heads = true,
                                                                 .reads = {"attention_bias", "mlp_bias"},
+                                                                .passes_over_unknown = true,
                                                                 .read = read,
                                                                 .read_gguf = read_gguf});
 

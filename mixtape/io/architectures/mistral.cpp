@@ -21,6 +21,7 @@ void read(const ConfigReader& in, ModelConfig& config) {
                                                                 .class_name = "MistralForCausalLM",
                                                                 .gguf_interleaves_heads = true,
                                                                 .reads = {"sliding_window"},
+                                                                .passes_over_unknown = true,
                                                                 .read = read});
 
 [[maybe_unused]] const bool written =

@@ -34,7 +34,6 @@ void write_gguf(const ModelConfig& config, json& out, const std::string& where) 
                                                                 .class_name = "Olmo2ForCausalLM",
                                                                 .gguf = "olmo2",
                                                                 .reads = {"attention_bias"},
-                                                                .harmless = {"default_theta"},
                                                                 .read = read});
 [[maybe_unused]] const bool written =
     register_gguf_architecture("olmo2", {.name = "olmo2", .write = write_gguf});

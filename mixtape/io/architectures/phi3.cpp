@@ -56,7 +56,7 @@ void read_gguf(const GgufKeys& keys, json& config) {
                            .class_name = "Phi3ForCausalLM",
                            .gguf = "phi3",
                            .reads = {"partial_rotary_factor", "sliding_window"},
-                           .harmless = {"default_theta", "embd_pdrop", "resid_pdrop"},
+                           .harmless = {"embd_pdrop", "resid_pdrop"},
                            .gguf_keys = {kWindow},
                            .read = read,
                            .write_mlx = write_mlx,

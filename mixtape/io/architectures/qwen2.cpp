@@ -31,6 +31,8 @@ void write_mlx(const ModelConfig& config, nlohmann::json& out, const std::string
                                                                 .class_name = "Qwen2ForCausalLM",
                                                                 .gguf = "qwen2",
                                                                 .reads = {"sliding_window"},
+                                                                .harmless = {"max_window_layers"},
+                                                                .passes_over_unknown = true,
                                                                 .read = read,
                                                                 .write_mlx = write_mlx});
 [[maybe_unused]] const bool written =

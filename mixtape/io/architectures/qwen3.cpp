@@ -48,13 +48,16 @@ void read(const ConfigReader& in, ModelConfig& config) {
   config.layers = equal_layers(in, {attention, DenseMlpSpec{in.size("intermediate_size"), false}});
 }
 
-[[maybe_unused]] const bool registered = register_architecture({.model_type = "qwen3",
-                                                                .class_name = "Qwen3ForCausalLM",
-                                                                .gguf = "qwen3",
-                                                                .reads = {"attention_bias", "sliding_window"},
-                                                                .read = read,
-                                                                .write_mlx = write_qwen3_mlx,
-                                                                .read_gguf = read_qwen3_gguf});
+[[maybe_unused]] const bool registered =
+    register_architecture({.model_type = "qwen3",
+                           .class_name = "Qwen3ForCausalLM",
+                           .gguf = "qwen3",
+                           .reads = {"attention_bias", "sliding_window", "use_qk_norm"},
+                           .harmless = {"max_window_layers"},
+                           .passes_over_unknown = true,
+                           .read = read,
+                           .write_mlx = write_qwen3_mlx,
+                           .read_gguf = read_qwen3_gguf});
 [[maybe_unused]] const bool written =
     register_gguf_architecture("qwen3", {.name = "qwen3", .write = write_qwen3_gguf});
 

@@ -106,15 +106,19 @@ void read_gguf(const GgufKeys& keys, json& config) {
   config["mlp_only_layers"] = json::array();
 }
 
-[[maybe_unused]] const bool registered =
-    register_architecture({.model_type = "qwen3_moe",
-                           .class_name = "Qwen3MoeForCausalLM",
-                           .gguf = "qwen3moe",
-                           .reads = {"attention_bias", "sliding_window"},
-                           .gguf_keys = {kKeys[0].key, kKeys[1].key, kKeys[2].key},
-                           .read = read_qwen3_moe,
-                           .write_mlx = write_mlx,
-                           .read_gguf = read_gguf});
+[[maybe_unused]] const bool registered = register_architecture(
+    {.model_type = "qwen3_moe",
+     .class_name = "Qwen3MoeForCausalLM",
+     .gguf = "qwen3moe",
+     .reads = {"attention_bias", "sliding_window", "decoder_sparse_step", "mlp_only_layers",
+               "moe_intermediate_size", "norm_topk_prob", "num_experts", "num_local_experts",
+               "num_experts_per_tok", "use_qk_norm"},
+     .harmless = {"max_window_layers", "output_router_logits", "router_aux_loss_coef"},
+     .passes_over_unknown = true,
+     .gguf_keys = {kKeys[0].key, kKeys[1].key, kKeys[2].key},
+     .read = read_qwen3_moe,
+     .write_mlx = write_mlx,
+     .read_gguf = read_gguf});
 [[maybe_unused]] const bool written = register_gguf_architecture(
     "qwen3_moe", {.name = "qwen3moe", .keys = {std::begin(kKeys), std::end(kKeys)}, .write = write_gguf});
 

@@ -80,8 +80,13 @@ void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
 [[maybe_unused]] const bool registered = register_architecture(
     {.model_type = "qwen3_next",
      .class_name = "Qwen3NextForCausalLM",
-     .reads = {"attention_bias", "layer_types", "partial_rotary_factor"},
+     .reads = {"attention_bias", "layer_types", "partial_rotary_factor", "full_attention_interval",
+               "shared_expert_intermediate_size", "linear_num_key_heads", "linear_num_value_heads",
+               "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim",
+               "decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob",
+               "num_experts", "num_local_experts", "num_experts_per_tok", "use_qk_norm"},
      .zero_centred = {"input_layernorm", "post_attention_layernorm", "model.norm", "q_norm", "k_norm"},
+     .harmless = {"max_window_layers", "output_router_logits", "router_aux_loss_coef"},
      .read = read,
      .write_mlx = write_mlx});
 

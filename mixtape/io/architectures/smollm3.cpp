@@ -69,7 +69,7 @@ void read_gguf(const GgufKeys&, json& config) { config["no_rope_layer_interval"]
      .gguf = "smollm3",
      .gguf_interleaves_heads = true,
      .reads = {"attention_bias", "mlp_bias", "no_rope_layers", "no_rope_layer_interval", "sliding_window"},
-     .harmless = {"max_window_layers", "default_theta"},
+     .harmless = {"max_window_layers"},
      .read = read,
      .write_mlx = write_mlx,
      .read_gguf = read_gguf});
