@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fuzz/run.sh SECONDS [TARGET...]: builds the fuzzers and runs each for SECONDS, one after the other. Inputs start
+# fuzz/run.sh SECONDS [TARGET...]: builds the fuzzers and runs each for SECONDS, one on each core. Inputs start
 # from fuzz/corpus/<target>; what is found on the way is kept in the build folder. Exits 1 if one of them ends with a
 # crash, a leak, more than 2 GB or an input that takes over 20 s; the input lies in build-fuzz/findings.
 set -euo pipefail
@@ -13,10 +13,10 @@ ninja -C "$build" fuzzers
 
 [ $# -gt 0 ] || set -- $(ls fuzz/corpus)
 export OMP_NUM_THREADS=1
-failed=0
 mkdir -p "$build/findings"
-for target in "$@"; do
-  grown=$build/corpus/$target
+
+fuzz() {
+  local target=$1 grown=$build/corpus/$1
   mkdir -p "$grown"
   if "$build/fuzz/${target}_fuzz" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=16384 \
     -use_value_profile=1 -print_final_stats=1 -artifact_prefix="$build/findings/$target-" \
@@ -25,7 +25,15 @@ for target in "$@"; do
   else
     echo "$target: failed" >&2
     grep -E 'ERROR|SUMMARY|Test unit written|terminate|what\(\)' "$build/$target.log" >&2 || tail -20 "$build/$target.log" >&2
-    failed=1
+    return 1
   fi
+}
+
+cores=$(nproc)
+failed=0
+for target in "$@"; do
+  while [ "$(jobs -rp | wc -l)" -ge "$cores" ]; do wait -n || failed=1; done
+  fuzz "$target" &
 done
+while [ -n "$(jobs -p)" ]; do wait -n || failed=1; done
 exit $failed
