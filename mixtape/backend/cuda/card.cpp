@@ -29,17 +29,30 @@ void give_back(Card& card, std::size_t bytes, DevicePointer block) {
   driver().MemFreeAsync(block, card.stream);
 }
 
+// To the pool, which makes blocks of other sizes of them.
+void release_to_pool(Card& card, Stream stream) {
+  card.kept.release_all([&](std::size_t, DevicePointer block) { driver().MemFreeAsync(block, stream); });
+}
+
 void release_kept(Card& card) {
   const Stream stream = stream_for_memory(card);
-  card.kept.release_all([&](std::size_t, DevicePointer block) { driver().MemFreeAsync(block, stream); });
+  release_to_pool(card, stream);
   driver().StreamSynchronize(stream);
   driver().MemPoolTrimTo(card.pool, 0);
+}
+
+// A step's memory comes back to the next one, which asks for the same sizes. Where sizes change from use to use, what was
+// kept would pile up: with `bytes` more than a quarter above all that was ever live at once.
+bool holds_much(const Card& card, std::size_t bytes) {
+  const std::size_t peak = card.stats.peak_bytes;
+  return card.stats.live_bytes + card.kept.bytes() + bytes > peak + peak / 4 + kLargestKept;
 }
 
 DevicePointer ask_driver(Card& card, std::size_t bytes) {
   const Driver& d = driver();
   card.enter();
   const Stream stream = stream_for_memory(card);
+  if (!card.recording && holds_much(card, bytes)) release_to_pool(card, stream);
   DevicePointer block = 0;
   Result result = d.MemAllocFromPoolAsync(&block, bytes, card.pool, stream);
   if (result == kOutOfMemory) {
@@ -64,6 +77,7 @@ DevicePointer Blocks::take(std::size_t bytes) {
   if (blocks == by_size_.end() || blocks->second.empty()) return 0;
   const DevicePointer block = blocks->second.back();
   blocks->second.pop_back();
+  bytes_ -= bytes;
   return block;
 }
 

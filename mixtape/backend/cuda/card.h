@@ -18,17 +18,23 @@ class Blocks {
  public:
   // 0 where no block of that size is there.
   DevicePointer take(std::size_t bytes);
-  void keep(std::size_t bytes, DevicePointer block) { by_size_[bytes].push_back(block); }
+  void keep(std::size_t bytes, DevicePointer block) {
+    by_size_[bytes].push_back(block);
+    bytes_ += bytes;
+  }
   template <class Action>
   void release_all(const Action& action) {
     for (const auto& [bytes, blocks] : by_size_) {
       for (const DevicePointer block : blocks) action(bytes, block);
     }
     by_size_.clear();
+    bytes_ = 0;
   }
+  std::size_t bytes() const { return bytes_; }  // of all
 
  private:
   std::map<std::size_t, std::vector<DevicePointer>> by_size_;
+  std::size_t bytes_ = 0;
 };
 
 // The blocks of one recording: what was taken while it was made goes back here, never to others, so that

@@ -1,8 +1,10 @@
 // What only a card can show; skipped where there is none.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 
+#include "mixtape/backend/cuda/driver.h"
 #include "mixtape/runtime/command_encoder.h"
 #include "mixtape/testing/check_op.h"
 
@@ -63,6 +65,21 @@ TEST_F(Cuda, TooMuchMemoryIsAnErrorAndTheCardWorksOn) {
   encoder.fill(x, 1.0f);
   encoder.commit_and_wait();
   EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 1}));
+}
+
+// 25 GB one after the other, no size twice.
+TEST_F(Cuda, BuffersOfManySizesShareTheirMemory) {
+  const Device device = *card();
+  const auto use = [&](std::int64_t kilobytes) {
+    device.alloc_uninitialized(DType::u32, {kilobytes * 256});
+    std::size_t free = 0, total = 0;
+    EXPECT_EQ(cuda::driver().MemGetInfo(&free, &total), cuda::kSuccess);
+    return free;
+  };
+  const std::size_t before = use(64 << 10);
+  std::size_t after = before;
+  for (int i = 1; i <= 400; ++i) after = use((64 << 10) + 4 * i);
+  EXPECT_LT(before - std::min(before, after), std::size_t{2} << 30);
 }
 
 // A kernel that writes where nothing is: the card's context is gone for good, the CPU is not.
