@@ -224,7 +224,8 @@ std::string row(const Architecture& a) {
 
 std::string table(const Outcomes& rows, bool has_gguf) {
   std::string text = "| setting | read | MLX | GGUF |\n|---|---|---|---|\n";
-  for (const auto& [setting, o] : rows) {
+  for (const auto& [setting, outcome] : rows) {
+    const Outcome& o = outcome;
     const auto written = [&](const std::string& message) {
       return !message.empty() ? message : std::string(o.reading.empty() ? "yes" : "");
     };

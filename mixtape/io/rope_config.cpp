@@ -125,10 +125,11 @@ void read_longrope(const ConfigReader& in, std::int64_t positions, RopeConfig& r
     rope.attention_factor = in.positive("attention_factor");
     return;
   }
-  if (!in.has("factor") && positions == 0)
+  if (!in.has("factor") && positions == 0) {
     in.bad(
         "has neither attention_factor, factor nor max_position_embeddings, expected one of them for "
         "longrope");
+  }
   const double length = in.has("factor") ? in.positive("factor") * original : static_cast<double>(positions);
   rope.attention_factor = longrope_attention_factor(length, original);
 }
