@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal.h"
+#include "mixtape/calib/recipe.h"
 #include "mixtape/calib/text_rows.h"
 #include "mixtape/io/tokenizer_files.h"
 
@@ -216,8 +217,8 @@ Beginnings TextOptions::beginnings(const OpenedModel& opened, const std::vector<
 
 RowSource TextOptions::sampled_source(const Beginnings& beginnings, const CausalLm& model, Tape& tape,
                                       const RunHooks& hooks) const {
-  constexpr std::int64_t kBatch = 32;  // rows at a time
-  return {kSelf, mixtape::self_rows(model, tape, beginnings, self_rows, positions(), kBatch, seed, hooks)};
+  const std::int64_t at_a_time = sampled_rows_of(model.config(), positions(), tape.device());
+  return {kSelf, mixtape::self_rows(model, tape, beginnings, self_rows, positions(), at_a_time, seed, hooks)};
 }
 
 RowSource TextOptions::expected_source() const {

@@ -48,6 +48,17 @@ std::int64_t statistics_rows_of(const ModelConfig& config, std::int64_t length, 
   return static_cast<std::int64_t>(std::clamp(rows, 32.0, static_cast<double>(most)));
 }
 
+std::int64_t sampled_rows_of(const ModelConfig& config, std::int64_t length, const Device& device) {
+  constexpr double kFewest = 32.0;
+  if (device.caps().has_host_memory) return static_cast<std::int64_t>(kFewest);
+  std::int64_t numbers = 0;  // kept of a token
+  for (const LayerSpec& layer : config.layers) {
+    if (const auto* a = std::get_if<AttentionSpec>(&layer.mixer)) numbers += 2 * a->kv_heads * a->head_dim;
+  }
+  const double rows = 2e9 / (2.0 * static_cast<double>(std::max<std::int64_t>(1, numbers) * length));
+  return static_cast<std::int64_t>(std::clamp(rows, kFewest, 256.0));
+}
+
 Training training_of(Effort effort, const ModelConfig& config, std::int64_t length, const Device& device) {
   if (effort == Effort::fast) return {};
   const bool is_cpu = device.caps().has_host_memory;

@@ -44,6 +44,10 @@ struct Training {
 // be more than about 1e13 operations (a minute on two cores).
 std::int64_t statistics_rows_of(const ModelConfig& config, std::int64_t length, const Device& device);
 
+// How many rows of `length` tokens a model samples at a time: 32 on a CPU; on a GPU, which gives next to as many steps a
+// second for more, up to 256 whose keys and values, in 16 bits, take 2 GB at most.
+std::int64_t sampled_rows_of(const ModelConfig& config, std::int64_t length, const Device& device);
+
 // Of `good` and `best` on rows of `length` tokens. A step costs 8 operations for each weight that a token passes, and
 // good spends about 6e13 on a CPU (five minutes on two cores) and 2e16 on a GPU, in 20 to 200 steps. All codes learn
 // together in models of up to 250 million weights on a CPU and a billion on a GPU: they take 22 bytes each. In larger

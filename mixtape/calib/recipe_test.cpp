@@ -41,6 +41,22 @@ TEST(Recipe, StepsFollowTheModelsSize) {
   EXPECT_EQ(training_of(Effort::good, config, 512, cpu).learning, Learning::blocks);
 }
 
+// Keys and values of a token: 30 layers of 2 x 3 heads of 64, 36 of 2 x 8 heads of 128.
+TEST(Recipe, RowsThatAreSampledTogetherFitTheirCache) {
+  ModelConfig config = open_model("tests/data/parity/llama")->config();
+  const Device gpu = Device::open("sim");
+  EXPECT_EQ(sampled_rows_of(config, 512, Device::cpu()), 32);
+  EXPECT_EQ(sampled_rows_of(config, 512, gpu), 256);
+  auto& attention = std::get<AttentionSpec>(config.layers[0].mixer);
+  attention.kv_heads = 3;
+  attention.head_dim = 64;
+  config.layers.assign(30, config.layers[0]);
+  EXPECT_EQ(sampled_rows_of(config, 512, gpu), 169);
+  std::get<AttentionSpec>(config.layers[0].mixer) = {.kv_heads = 8, .head_dim = 128};
+  config.layers.assign(36, config.layers[0]);
+  EXPECT_EQ(sampled_rows_of(config, 512, gpu), 32);
+}
+
 TEST(Recipe, LayersLearnBeforeScalesDo) {
   const auto names = [](Learning learning) {
     std::vector<std::string> all;

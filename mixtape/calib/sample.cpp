@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "mixtape/ops/sampling/sampling.h"
+#include "mixtape/ops/take_along_axis/take_along_axis.h"
 
 namespace mixtape {
 namespace {
@@ -45,12 +46,17 @@ Buffer id_buffer(const Device& device, const std::vector<TokenRow>& rows, std::i
   return Buffer::from(device, {std::ssize(rows), std::ssize(rows[0]) - begin}, ids);
 }
 
-// A row of `logits`, f32 [rows, vocab], with a NaN gives its place.
-void require_number(const Buffer& logits, std::size_t row, std::uint32_t drawn) {
-  const std::int64_t vocab = logits.shape()[1], at = static_cast<std::int64_t>(row) * vocab + drawn;
-  const Buffer one = logits.reshape({logits.numel()}).slice(at, at + 1);
-  if (std::isnan(one.to_vector<float>()[0]))
-    fail(ErrorCode::format, "sample: found NaN among the model's logits, expected numbers");
+// Hidden states of the last of each row's positions: [rows, positions, hidden] -> [rows, hidden].
+Buffer last_positions(Tape& tape, const Buffer& hidden) {
+  const std::int64_t rows = hidden.shape()[0], positions = hidden.shape()[1], width = hidden.shape()[2];
+  const Buffer all = hidden.reshape({rows * positions, width});
+  if (positions == 1) return all;
+  const Buffer last = tape.alloc(all.dtype(), {rows, width});
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t at = (r + 1) * positions - 1;
+    tape.encoder().copy(all.slice(at, at + 1), last.slice(r, r + 1));
+  }
+  return last;
 }
 
 }  // namespace
@@ -70,6 +76,7 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
   Turns turns(options, prompts.size());
   const auto batch = static_cast<std::int64_t>(prompts.size());
   const Buffer ids = tape.alloc(DType::u32, {batch});
+  const Buffer chosen = tape.alloc(DType::f32, {batch, 1});  // their logits
   GenerationState state;
   ForwardOptions forward;
   forward.state = &state;
@@ -79,24 +86,20 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
     hooks.throw_if_stopped("sampling");
     if (model.starts_over(state.length, std::ssize(seen[0]))) state = {};
     const Var hidden = model.hidden(id_buffer(tape.device(), seen, state.length), forward);
-    const Shape flat{batch * hidden.shape()[1], hidden.shape()[2]};
-    const Buffer all = hidden.value().reshape(flat);
-    const Buffer last = tape.alloc(all.dtype(), {batch, flat[1]});
-    for (std::int64_t b = 0; b < batch; ++b) {
-      const std::int64_t at = (b + 1) * hidden.shape()[1] - 1;
-      tape.encoder().copy(all.slice(at, at + 1), last.slice(b, b + 1));
-    }
-    const Var logits = model.logits(tape.constant(last));
+    const Buffer logits = model.logits(tape.constant(last_positions(tape, hidden.value()))).value();
     const std::uint64_t step = prompts[0].size() + static_cast<std::uint64_t>(i);
-    sample_forward(tape.encoder(), logits.value(), {options.temperature, options.top_p, options.seed, step},
-                   ids);
+    sample_forward(tape.encoder(), logits, {options.temperature, options.top_p, options.seed, step}, ids);
+    take_along_axis_forward(tape.encoder(), logits, ids.reshape({batch, 1}), chosen);
     tape.encoder().commit_and_wait();
     const std::vector<std::uint32_t> drawn = ids.to_vector<std::uint32_t>();
+    const std::vector<float> values = chosen.to_vector<float>();
     for (std::size_t b = 0; b < rows.size(); ++b) {
       const std::uint32_t id = options.turns.empty() ? drawn[b] : turns.next(b, drawn[b]);
       seen[b].push_back(id);
       if (stopped[b]) continue;
-      require_number(logits.value(), b, drawn[b]);
+      // A row with a NaN gives its place.
+      if (std::isnan(values[b]))
+        fail(ErrorCode::format, "sample: found NaN among the model's logits, expected numbers");
       rows[b].push_back(id);
       if (on_token) on_token(b, id);
       stopped[b] = options.turns.empty() && contains(options.stop, id);
