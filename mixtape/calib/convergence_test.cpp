@@ -45,8 +45,12 @@ class Convergence : public ::testing::TestWithParam<std::tuple<std::string, std:
     return std::any_of(config_.layers.begin(), config_.layers.end(),
                        [](const LayerSpec& layer) { return layer.is_sparse(); });
   }
-  // Experts are slow on the simulator: there no more steps than are compared.
-  std::int64_t steps() const { return has_experts() && std::get<1>(GetParam()) == "sim" ? kRouted : 20; }
+  // The simulator is slow: one type goes all the way there.
+  std::int64_t steps() const {
+    const auto& [type, device] = GetParam();
+    if (device != "sim" || type == "llama") return 20;
+    return has_experts() ? kRouted / 2 : kRouted;
+  }
 
   // Losses of the steps, on one batch.
   std::vector<double> losses(Parameters& parameters, LossSignal& signal, Trainable trainable, double rate) {
@@ -68,7 +72,7 @@ class Convergence : public ::testing::TestWithParam<std::tuple<std::string, std:
     const std::vector<double> wanted = read_json(kData + "curves.json").at(std::get<0>(GetParam())).at(kind);
     ASSERT_EQ(std::ssize(found), steps());
     constexpr double kOfLogs = 5e-7;  // a KL is a sum of differences of f32 logarithms
-    const std::size_t compared = has_experts() ? kRouted : found.size();
+    const std::size_t compared = has_experts() ? std::min<std::size_t>(kRouted, found.size()) : found.size();
     for (std::size_t i = 0; i < compared; ++i)
       EXPECT_NEAR(found[i], wanted[i], bound * wanted[i] + kOfLogs) << kind << ", step " << i;
     EXPECT_LT(found.back(), 1.5 * wanted[found.size() - 1]) << kind;
@@ -100,9 +104,18 @@ std::vector<std::string> model_types() {
   return names;
 }
 
+// Under a sanitizer the simulator, ten times as slow, is left to the tests of ops.
+std::vector<std::string> devices() {
+  std::vector<std::string> names = testing::test_device_names();
+#ifdef __SANITIZE_ADDRESS__
+  std::erase(names, "sim");
+#endif
+  return names;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Convergence,
                          ::testing::Combine(::testing::ValuesIn(model_types()),
-                                            ::testing::ValuesIn(testing::test_device_names())));
+                                            ::testing::ValuesIn(devices())));
 
 }  // namespace
 }  // namespace mixtape
