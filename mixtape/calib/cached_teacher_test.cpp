@@ -108,7 +108,7 @@ TEST_P(CachedTeacherTest, StoppedBetweenRowsItLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(temp_.path()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, CachedTeacherTest, ::testing::ValuesIn(testing::test_device_names()));
+INSTANTIATE_TEST_SUITE_P(Devices, CachedTeacherTest, ::testing::ValuesIn(testing::model_device_names()));
 
 }  // namespace
 }  // namespace mixtape

@@ -104,18 +104,9 @@ std::vector<std::string> model_types() {
   return names;
 }
 
-// Under a sanitizer the simulator, ten times as slow, is left to the tests of ops.
-std::vector<std::string> devices() {
-  std::vector<std::string> names = testing::test_device_names();
-#ifdef __SANITIZE_ADDRESS__
-  std::erase(names, "sim");
-#endif
-  return names;
-}
-
 INSTANTIATE_TEST_SUITE_P(Models, Convergence,
                          ::testing::Combine(::testing::ValuesIn(model_types()),
-                                            ::testing::ValuesIn(devices())));
+                                            ::testing::ValuesIn(testing::model_device_names())));
 
 }  // namespace
 }  // namespace mixtape

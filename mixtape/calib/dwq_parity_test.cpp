@@ -182,7 +182,7 @@ TEST_P(DwqParity, Top64WithRest) {
 
 INSTANTIATE_TEST_SUITE_P(Models, DwqParity,
                          ::testing::Combine(::testing::Values("llama", "qwen3", "qwen3_moe"),
-                                            ::testing::ValuesIn(testing::test_device_names())));
+                                            ::testing::ValuesIn(testing::model_device_names())));
 
 }  // namespace
 }  // namespace mixtape

@@ -200,7 +200,7 @@ TEST_P(TrainerTest, IndexErrorOfAReplaySurfacesAtWait) {
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{3, 2}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, TrainerTest, ::testing::ValuesIn(testing::test_device_names()));
+INSTANTIATE_TEST_SUITE_P(Devices, TrainerTest, ::testing::ValuesIn(testing::model_device_names()));
 
 }  // namespace
 }  // namespace mixtape

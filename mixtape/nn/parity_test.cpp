@@ -128,7 +128,7 @@ TEST(ParityData, HoldsEveryArchitecture) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Parity,
                          ::testing::Combine(::testing::ValuesIn(model_names()),
-                                            ::testing::ValuesIn(testing::test_device_names())));
+                                            ::testing::ValuesIn(testing::model_device_names())));
 
 }  // namespace
 }  // namespace mixtape

@@ -19,4 +19,12 @@ std::vector<std::string> test_device_names() {
   return names;
 }
 
+std::vector<std::string> model_device_names() {
+  std::vector<std::string> names = test_device_names();
+#ifdef __SANITIZE_ADDRESS__
+  std::erase(names, "sim");
+#endif
+  return names;
+}
+
 }  // namespace mixtape::testing

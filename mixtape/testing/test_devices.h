@@ -11,5 +11,8 @@ namespace mixtape::testing {
 std::vector<Device> test_devices();
 // Their names, as parameters of a test.
 std::vector<std::string> test_device_names();
+// For tests of whole models: without the simulator under AddressSanitizer, where they would take many minutes there; the
+// ops' tests have it.
+std::vector<std::string> model_device_names();
 
 }  // namespace mixtape::testing
