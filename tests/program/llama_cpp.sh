@@ -53,17 +53,23 @@ done
 same_model "$model"
 same_model models/tiny-moe
 
-# Of every type: llama.cpp decodes it as mixtape does.
+# decodes_alike NAME: llama.cpp decodes q.gguf as mixtape does; it is removed.
 # shellcheck disable=SC2086
-for bits in 4 5 8; do
-  expect 0 "" quantize models/tiny-moe -o "$work/codes.gguf" --group-size 32 --bits $bits
-  llama llama-quantize "total time" --allow-requantize "$work/codes.gguf" "$work/decoded.gguf" F32 2
-  for file in codes decoded; do
+decodes_alike() {
+  local file
+  llama llama-quantize "total time" --allow-requantize "$work/q.gguf" "$work/decoded.gguf" F32 2
+  for file in q decoded; do
     expect 0 "" eval "$work/$file.gguf" $windows
     grep -E '^(mean nll|perplexity)' <<<"$output" >"$work/$file"
   done
-  cmp "$work/codes" "$work/decoded" || complain "$bits bits: llama.cpp decodes another model: $(cat "$work/codes" "$work/decoded")"
-  rm "$work/codes" "$work/decoded" "$work/codes.gguf" "$work/decoded.gguf"
+  cmp "$work/q" "$work/decoded" || complain "$1: llama.cpp decodes another model: $(cat "$work/q" "$work/decoded")"
+  rm "$work/q" "$work/decoded" "$work/q.gguf" "$work/decoded.gguf"
+}
+
+# Of every type.
+for bits in 4 5 8; do
+  expect 0 "" quantize models/tiny-moe -o "$work/q.gguf" --group-size 32 --bits $bits
+  decodes_alike "$bits bits"
 done
 
 # Of every mix: the types that llama-quantize chooses for the same model, decoded as mixtape does. One model of rows of
@@ -82,16 +88,16 @@ for source in "$work/wide" models/tiny-moe; do
     sed -n 's/^\([^ ]*\.weight\) *\(Q[^[]*\)\[.*/\1 \2/p' <<<"$output" | sort >"$work/ours"
     [ -s "$work/ours" ] || complain "$source as $mix: no tensor is quantized"
     cmp "$work/ours" "$work/theirs" || complain "$source as $mix: $(diff "$work/ours" "$work/theirs")"
-    llama llama-quantize "total time" --allow-requantize "$work/q.gguf" "$work/decoded.gguf" F32 2
-    for file in q decoded; do
-      expect 0 "" eval "$work/$file.gguf" $windows
-      grep -E '^(mean nll|perplexity)' <<<"$output" >"$work/$file"
-    done
-    cmp "$work/q" "$work/decoded" || complain "$mix: llama.cpp decodes another model: $(cat "$work/q" "$work/decoded")"
-    rm "$work/q" "$work/decoded" "$work/q.gguf" "$work/decoded.gguf" "$work/ours" "$work/theirs"
+    decodes_alike "$mix"
+    rm "$work/ours" "$work/theirs"
   done
   rm "$work/f.gguf"
 done
+
+# Types chosen by matrix.
+expect 0 "modules whose types are chosen" calibrate "$work/wide" --text "$work/story" --length 64 --validation-rows 2 --report-rows 2 --recipe fast --bpw 5 -o "$work/q.gguf"
+[[ $output == *"Q4_K"* ]] || complain "no K-quant is chosen: $output"
+decodes_alike "chosen types"
 rm -r "$work/wide" "$work/wide.json"
 
 # Importance, both ways.
