@@ -4,6 +4,7 @@
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <memory>
+#include <new>
 #include <unordered_map>
 
 namespace mixtape::sim {
@@ -48,6 +49,7 @@ struct Machine {
   Thread* current = nullptr;
   context::fiber scheduler;
   std::string fault;
+  bool is_out_of_memory = false;  // the host's, in a thread
   std::vector<std::pair<const char*, std::unique_ptr<Region>>> shared;
   std::unique_ptr<Region> dynamic;
   std::size_t dynamic_bytes = 0;
@@ -143,6 +145,7 @@ void resume(Thread& thread) {
   machine->current = &thread;
   thread.fiber = std::move(thread.fiber).resume();
   if (!machine->fault.empty()) throw Error(ErrorCode::device, machine->fault);
+  if (machine->is_out_of_memory) throw std::bad_alloc();
 }
 
 // Runs a warp until each of its threads is done or at a barrier.
@@ -212,7 +215,11 @@ std::unique_ptr<Thread> make_thread(int flat, const LaunchShape& shape, const Ke
                                  [&body, params, &views](context::fiber&& scheduler) -> context::fiber {
                                    machine->scheduler = std::move(scheduler);
                                    for (;;) {
-                                     body(params, views);
+                                     try {
+                                       body(params, views);
+                                     } catch (const std::bad_alloc&) {
+                                       machine->is_out_of_memory = true;
+                                     }
                                      wait_as(State::done);
                                    }
                                  });
