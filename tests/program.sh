@@ -42,6 +42,7 @@ expect 0 "Once" generate --model "$work/rounded" --prompt "Once" --count 4
 MIXTAPE_VERBOSE=1 expect 0 "rms_norm_forward_f32  f32[1," generate --model "$work/rounded" --prompt "Once" --count 4
 expect 0 "llama" info $model
 expect 0 "processor" doctor
+expect 0 ", 0 faults" gradcheck --runs 1
 expect 0 "2 ops" gradcheck --op softmax --op log_softmax --runs 2
 expect 2 "unknown op 'nonsense'" gradcheck --op nonsense
 

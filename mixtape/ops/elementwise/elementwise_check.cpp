@@ -87,6 +87,12 @@ HostTensor positive(HostTensor x) {
   return testing::make_tensor(x.dtype, x.shape, x.values);
 }
 
+// No value on a limit: differences to both sides of it see half of the gradient.
+HostTensor without(HostTensor x, double least, double most) {
+  for (double& v : x.values) v = v == least || v == most ? 0.0 : v;
+  return testing::make_tensor(x.dtype, x.shape, x.values);
+}
+
 }  // namespace
 
 Bound unary_bound(Unary op, double max_x) {
@@ -208,8 +214,8 @@ std::vector<OpCheck> checks_of(const Device&, DType dtype) {
 std::vector<OpCheck> clamp_checks(const Device&, DType dtype) {
   OpCheck check;
   check.name = str("clamp ", dtype);
-  check.inputs = {testing::random_tensor(dtype, {2, 3, 33}, 5)};
   constexpr double least = -0.5, most = 0.75;
+  check.inputs = {without(testing::random_tensor(dtype, {2, 3, 33}, 5), least, most)};
   check.op = [=](const std::vector<Var>& v) { return clamp(v[0], least, most); };
   check.forward = [=](const auto& v) {
     Doubles y = v[0];
