@@ -31,7 +31,7 @@ expect 2 "absent.gguf: no such file or directory" quantize --model "$work/absent
 expect 2 "" quantize --model $model --out "$work/new" --bits 7
 expect 2 "" quantize --model $model --out "$work/new" --group-size 0
 expect 2 "expected at least" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/short.txt"
-expect 2 "expected at least" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/empty.txt"
+expect 2 "found an empty file, expected text" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/empty.txt"
 expect 2 "latin.txt" calibrate --model $model --out "$work/new" --group-size 32 --text "$work/latin.txt"
 expect 2 "expected one of --text" calibrate --model $model --out "$work/new" --group-size 32
 expect 2 "" nonsense

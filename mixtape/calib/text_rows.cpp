@@ -27,7 +27,9 @@ constexpr std::size_t kSourceRows = 3;
 TokenRow file_tokens(const std::filesystem::path& file, const Tokenizer& tokenizer) {
   require(file.extension() != ".jsonl", file.string(),
           ": JSON lines, expected text; they can be read as chats");
-  return tokenizer.encode(read_utf8_file(file), false);
+  const std::string text = read_utf8_file(file);
+  require(!text.empty(), file.string(), ": found an empty file, expected text");
+  return tokenizer.encode(text, false);
 }
 
 // `where`: what the tokens are of.
@@ -84,7 +86,9 @@ TextRows chat_rows(const std::vector<std::filesystem::path>& files, const Tokeni
   TextRows result;
   const auto longest = static_cast<std::size_t>(length) + 1;
   for (const std::filesystem::path& file : files) {
-    for (const Document& document : read_jsonl(file)) {
+    const std::vector<Document> documents = read_jsonl(file);
+    require(!documents.empty(), file.string(), ": found no line, expected chats or texts");
+    for (const Document& document : documents) {
       TokenRow row;
       try {
         row = chat_row(document, tokenizer, chat_template, options, ends_texts);

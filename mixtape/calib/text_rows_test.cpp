@@ -61,7 +61,7 @@ TEST_F(TextRowsTest, SourcesThatAreTooShortAreNamed) {
   const auto empty = temp_.write("empty.txt", ""), enough = temp_.write("enough.txt", text);
   EXPECT_EQ(message_of([&] {
               text_sources({empty, enough}, tokenizer_, 16);
-            }).find(empty.string() + ": found 0"),
+            }).find(empty.string() + ": found an empty file"),
             0u);
 }
 

@@ -1,6 +1,8 @@
 #include "mixtape/io/json_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -102,6 +104,13 @@ std::string read_stream(int fd, const std::string& where) {
   }
 }
 
+// Devices but terminals may never end, as /dev/zero; what reads from nothing has /dev/null.
+bool may_end(int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || S_ISBLK(info.st_mode)) return false;
+  return !S_ISCHR(info.st_mode) || ::isatty(fd) == 1 || info.st_rdev == makedev(1, 3);
+}
+
 // Pipes, terminals and other devices can't be mapped.
 bool is_stream(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -160,6 +169,8 @@ std::string read_text(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail_to_open(path, errno);
   const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* open) { ::close(*open); });
+  if (!may_end(fd))
+    fail(ErrorCode::invalid_argument, path.string(), ": found a device, expected a file, pipe or terminal");
   return read_stream(fd, path.string());
 }
 

@@ -24,7 +24,7 @@ Json read_json(const std::filesystem::path& path);
 Json parse_config_json(std::string_view text, const std::string& where);
 Json read_config_json(const std::filesystem::path& path);
 
-// The bytes of a file, pipe or device, to its end; throws as MappedFile does.
+// The bytes of a file, pipe or terminal, to its end; throws as MappedFile does, invalid_argument for other devices.
 std::string read_text(const std::filesystem::path& path);
 
 // What the JSON library found wrong, without its own names for it: "line 1, column 7: syntax error while parsing ...".

@@ -46,7 +46,7 @@ wrong "$work/text: byte $(($(stat -c %s "$work/story") + 1)) is NUL"
 printf 'caf\xe9' >"$work/text"
 wrong "$work/text: byte 3 begins no valid UTF-8 sequence"
 : >"$work/text"
-wrong "found 0 tokens, expected at least 32 for one row"
+wrong "$work/text: found an empty file, expected text"
 printf a >"$work/text"
 wrong "expected at least 32 for one row"
 rm "$work/text"
@@ -54,6 +54,18 @@ wrong "$work/text: no such file or directory"
 mkdir "$work/text"
 wrong "$work/text: found a directory, expected a file"
 rmdir "$work/text"
+
+# Of several texts none may be empty, standard input that is read twice among them; devices may never end.
+: >"$work/text"
+expect_line 2 "$work/text: found an empty file, expected text" $eval --text "$work/story" --text "$work/text"
+expect_line 2 "$work/text: found no line, expected chats or texts" $calibrate --chats "$work/text"
+rm "$work/text"
+output=$(cat "$work/story" | "$mixtape" $eval --text /dev/stdin --text /dev/stdin 2>&1)
+[[ $output == *"/dev/stdin: found an empty file, expected text" ]] || complain "standard input twice: $output"
+for device in /dev/zero /dev/full /dev/urandom; do
+  expect_line 2 "$device: found a device, expected a file, pipe or terminal" $eval --text $device
+done
+expect_line 2 "/dev/null: found an empty file, expected text" $eval --text /dev/null
 
 # One line of a megabyte is text like any other.
 python3 -c 'print("Once upon a time " * 60000)' >"$work/text"
