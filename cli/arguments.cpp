@@ -47,6 +47,8 @@ const CLI::Option* find(const CLI::App& command, const std::string& name) {
   return command.get_option_no_throw(name);
 }
 
+std::string name_of(const CLI::Option& option) { return "--" + option.get_lnames().at(0); }
+
 // How many of the words after an option are its values.
 std::size_t count_values(const CLI::App& command, const CLI::Option& option, const std::string& name,
                          Words after) {
@@ -54,13 +56,13 @@ std::size_t count_values(const CLI::App& command, const CLI::Option& option, con
   require(!after.empty(), command.get_name(), ": ", name, " has no value");
   const bool is_option = looks_like_option(after[0]) && find(command, split(after[0]).name) != nullptr;
   require(!is_option, command.get_name(), ": ", name, " has no value, found ", after[0], " behind it");
+  require(!after[0].starts_with("--"), command.get_name(), ": ", name, " has no value, found ", after[0],
+          " behind it; if that is the value: ", name_of(option), "=", after[0]);
   std::size_t count = 1;
   while (option.get_items_expected_max() > 1 && count < after.size() && !looks_like_option(after[count]))
     ++count;
   return count;
 }
-
-std::string name_of(const CLI::Option& option) { return "--" + option.get_lnames().at(0); }
 
 // The options that a command line gives: none twice, none beside one that it excludes.
 class Given {

@@ -16,6 +16,7 @@
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
+#include "cli/quote.h"
 #include "cli/terminal.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/importance.h"
@@ -150,7 +151,7 @@ class CalibrateRun {
 
   void split() {
     const TextOptions& t = o_.text;
-    fmt::print("text         {}\n", t.describe());
+    fmt::print("text         {}\n", printable(t.describe()));
     data_ = o_.reference_compat ? reference_split(rows_of(std::move(sources_)), t.train_rows,
                                                   t.validation_rows, t.report_rows, t.seed)
                                 : t.split(std::move(sources_));
@@ -223,7 +224,7 @@ class CalibrateRun {
     print_groups(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
     if (r.stopped_early) {
       fmt::print("interrupted after {} steps; wrote the best state so far, of step {}, to {}\n",
-                 training().steps_done, training().best_step, o_.quantize.out);
+                 training().steps_done, training().best_step, printable(o_.quantize.out));
     }
     print_course(training());
     if (is_initial_fit()) {
@@ -236,11 +237,12 @@ class CalibrateRun {
       warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",
                        r.initial.teacher_perplexity));
     }
-    fmt::print("try          mixtape generate -m {0} -p 'Once upon a time'\n", o_.quantize.out);
+    const std::string out = shell_word(o_.quantize.out);
+    fmt::print("try          mixtape generate -m {} -p 'Once upon a time'\n", out);
     if (gguf_) {
-      fmt::print("             llama-cli -m {} -p 'Once upon a time'\n", o_.quantize.out);
+      fmt::print("             llama-cli -m {} -p 'Once upon a time'\n", out);
     } else {
-      fmt::print("             mlx_lm.generate --model {} --prompt 'Once upon a time'\n", o_.quantize.out);
+      fmt::print("             mlx_lm.generate --model {} --prompt 'Once upon a time'\n", out);
     }
   }
 

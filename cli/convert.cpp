@@ -11,6 +11,7 @@
 #include "cli/model_path.h"
 #include "cli/outputs.h"
 #include "cli/quantize_options.h"
+#include "cli/quote.h"
 #include "cli/training_hooks.h"
 #include "mixtape/core/error.h"
 #include "mixtape/io/gguf_model.h"
@@ -110,7 +111,7 @@ void run_convert(const ConvertCommand& o) {
   const auto source = open_model(find_model(o.model));
   const QuantizationPlan plan = o.dequantize ? plan_of_decoded(*source) : plan_of_stored(*source);
   for (const std::string& name : plan.left_out)
-    fmt::print("left out     {} (the model has no such tensor)\n", name);
+    fmt::print("left out     {} (the model has no such tensor)\n", printable(name));
   const TensorProvider tensors = o.dequantize ? decoded_tensors(*source) : stored_tensors(*source);
   if (o.is_gguf()) return write_file(o, output, *source, plan, tensors);
   write_directory(o, output, *source, plan, tensors);

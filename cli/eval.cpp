@@ -12,6 +12,7 @@
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
+#include "cli/quote.h"
 #include "cli/text_options.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/base_logits.h"
@@ -124,7 +125,7 @@ class EvalRun {
     file_->commit();
     display_.close();
     base_ = std::make_unique<BaseLogits>(o_.save_base);
-    fmt::print("wrote            {}, {}\n", o_.save_base,
+    fmt::print("wrote            {}, {}\n", printable(o_.save_base),
                format_bytes(static_cast<double>(std::filesystem::file_size(o_.save_base))));
   }
 

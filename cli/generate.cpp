@@ -13,6 +13,7 @@
 #include "mixtape/calib/sample.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/json_file.h"
+#include "mixtape/io/text_utf8.h"
 #include "mixtape/io/tokenizer_files.h"
 
 namespace mixtape::cli {
@@ -37,6 +38,7 @@ std::chrono::sys_seconds local_time() {
 }
 
 TokenRow prompt_tokens(const GenerateOptions& o, const OpenedModel& opened) {
+  require_utf8(o.prompt, "--prompt");
   TokenRow ids;
   if (o.chat) {
     const auto chat_template = ChatTemplate::from_source(*opened.source);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation_table.h"
+#include "cli/quote.h"
 
 namespace mixtape::cli {
 namespace {
@@ -29,7 +30,7 @@ void print_groups(const std::vector<RowGroup>& groups, const Evaluation& before,
   fmt::print("{:<24}{:>5}{:>12}{:>21}{:>21}{:>15}\n", "report rows of", "rows", "teacher ppl", "KL before",
              after ? "KL after" : "", after ? "KL cut" : "");
   for_each_group(groups, [&](const RowGroup& group, std::size_t begin, std::size_t end) {
-    const std::string name = std::filesystem::path(group.name).filename();
+    const std::string name = printable(std::filesystem::path(group.name).filename());
     const Evaluation b = of_rows(before, begin, end);
     fmt::print("{:<24}{:>5}{:>12.3f}{:>21}", name.size() > 23 ? name.substr(0, 20) + "..." : name, group.rows,
                b.teacher_perplexity, kl_text(b));
@@ -46,7 +47,7 @@ void print_group_perplexities(const std::vector<RowGroup>& groups, const Evaluat
   if (groups.size() < 2) return;
   for_each_group(groups, [&](const RowGroup& group, std::size_t begin, std::size_t end) {
     const Evaluation part = of_rows(e, begin, end);
-    fmt::print("  {}: {}\n", group.name, with_error(part.perplexity, part.perplexity_error, 3));
+    fmt::print("  {}: {}\n", printable(group.name), with_error(part.perplexity, part.perplexity_error, 3));
   });
 }
 

@@ -12,6 +12,7 @@
 #include "cli/model_path.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
+#include "cli/quote.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/gguf.h"
 #include "mixtape/io/tensor_list.h"
@@ -41,7 +42,7 @@ class Facts {
   void add_row(const std::string& text) { lines_.push_back(fmt::format("{:<14} {}", "", text)); }
 
   void print() const {
-    for (const std::string& line : lines_) fmt::print("{}\n", line);
+    for (const std::string& line : lines_) fmt::print("{}\n", printable(line));
   }
   const Object& json() const { return json_; }
 
@@ -234,14 +235,15 @@ void tell_size(Facts& facts, const fs::path& path) {
 
 void print_tensors(const ModelSource& source) {
   for (const std::string& tensor : source.names())
-    fmt::print("{:<60} {}{}\n", tensor, name(source.stored_dtype(tensor)), str(source.shape(tensor)));
+    fmt::print("{:<60} {}{}\n", printable(tensor), name(source.stored_dtype(tensor)),
+               str(source.shape(tensor)));
 }
 
 // Under the names that the file gives them.
 void print_gguf_tensors(const fs::path& path) {
   const GgufFile file(path);
   for (const GgufTensor& t : file.tensors())
-    fmt::print("{:<60} {}{}\n", t.name, gguf_type_info(t.type).name, str(t.shape));
+    fmt::print("{:<60} {}{}\n", printable(t.name), gguf_type_info(t.type).name, str(t.shape));
 }
 
 struct InfoOptions {

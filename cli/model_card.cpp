@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/quote.h"
 #include "cli/version.h"
 #include "mixtape/io/atomic_file.h"
 
@@ -68,13 +69,14 @@ std::string readme(const std::string& name, const nlohmann::json& record) {
       "\n"
       "{6}"
       "```\n"
-      "mlx_lm.generate --model {0} --prompt 'Once upon a time'\n"
-      "mixtape generate --model {0} --prompt 'Once upon a time'\n"
+      "mlx_lm.generate --model {7} --prompt 'Once upon a time'\n"
+      "mixtape generate --model {7} --prompt 'Once upon a time'\n"
       "```\n"
       "\n"
       "mixtape.json has every setting and figure.\n",
-      name, last_name(record.at("model")), widths(record), record.at("bits_per_weight").get<double>(),
-      how(record), record.at("mixtape").get<std::string>(), table(record));
+      printable(name), printable(last_name(record.at("model"))), widths(record),
+      record.at("bits_per_weight").get<double>(), how(record), record.at("mixtape").get<std::string>(),
+      table(record), shell_word(name));
 }
 
 std::string trained_readme(const std::string& name, const nlohmann::json& record) {
@@ -90,14 +92,14 @@ std::string trained_readme(const std::string& name, const nlohmann::json& record
       "{7} rows of {8} tokens each.\n"
       "\n"
       "```\n"
-      "mixtape generate --model {0} --prompt 'Once upon a time'\n"
+      "mixtape generate --model {9} --prompt 'Once upon a time'\n"
       "```\n"
       "\n"
       "mixtape.json has every setting.\n",
-      name, record.at("model_type").get<std::string>(), record.at("weights").get<std::int64_t>(),
+      printable(name), record.at("model_type").get<std::string>(), record.at("weights").get<std::int64_t>(),
       record.at("train_rows").get<std::int64_t>(), record.at("mixtape").get<std::string>(),
       record.at("best_step").get<std::int64_t>(), record.at("steps").get<std::int64_t>(),
-      record.at("batch").get<std::int64_t>(), record.at("length").get<std::int64_t>());
+      record.at("batch").get<std::int64_t>(), record.at("length").get<std::int64_t>(), shell_word(name));
 }
 
 }  // namespace

@@ -14,12 +14,11 @@ namespace {
 
 // What the files have that a reader would want to know of.
 void warn_of_oddities(const ModelSource& source, const ModelConfig& config) {
-  for (const std::string& notice : source.notices())
-    fmt::print(stderr, "mixtape: warning: {}: {}\n", source.where(), notice);
+  for (const std::string& notice : source.notices()) warn(source.where() + ": " + notice);
   const std::vector<std::string> foreign = foreign_tensors(source, tensor_list(config));
   if (foreign.empty()) return;
-  fmt::print(stderr, "mixtape: warning: {}: {} tensors are not the model's and are not read: {}{}\n",
-             source.where(), foreign.size(), foreign.front(), foreign.size() > 1 ? ", ..." : "");
+  warn(fmt::format("{}: {} tensors are not the model's and are not read: {}{}", source.where(),
+                   foreign.size(), foreign.front(), foreign.size() > 1 ? ", ..." : ""));
 }
 
 }  // namespace

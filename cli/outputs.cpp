@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/progress.h"
+#include "cli/quote.h"
 #include "cli/terminal.h"
 #include "mixtape/core/error.h"
 #include "mixtape/io/safetensors_writer.h"
@@ -28,7 +29,9 @@ std::uint64_t spare_bytes(std::uint64_t weights) { return std::min<std::uint64_t
 fs::path absolute_path(const std::string& path) {
   std::error_code reason;
   const fs::path found = fs::weakly_canonical(path, reason);
-  const fs::path whole = fs::absolute(reason ? fs::path(path) : found).lexically_normal();
+  const fs::path given = reason ? fs::path(path) : found, absolute = fs::absolute(given, reason);
+  // Without a working directory as it is.
+  const fs::path whole = (reason ? given : absolute).lexically_normal();
   return whole.has_filename() ? whole : whole.parent_path();
 }
 
@@ -123,6 +126,9 @@ const char* kind_of(fs::file_type type) {
 // Whatever is there stays: a link too, wherever it leads.
 void refuse_existing(const std::string& option, const std::string& name) {
   std::error_code ignored;
+  require(name != "-", option, " is -, expected a name: only reports go to standard output");
+  const fs::path last = fs::path(name).filename();
+  require(last != "." && last != "..", option, " is ", name, ", expected a new name");
   const fs::path path = fs::path(name).has_filename() ? fs::path(name) : fs::path(name).parent_path();
   const fs::file_type type = fs::symlink_status(path, ignored).type();
   if (type != fs::file_type::not_found && type != fs::file_type::none)
@@ -221,7 +227,8 @@ void FileOutput::require_space(std::uint64_t bytes) const {
 
 void FileOutput::write(const std::function<void(AtomicFile&)>& fill) {
   fill_or_keep_elsewhere(file_, name_, fill);
-  fmt::print("wrote        {}, {}\n", name_, format_bytes(static_cast<double>(fs::file_size(name_))));
+  fmt::print("wrote        {}, {}\n", printable(name_),
+             format_bytes(static_cast<double>(fs::file_size(name_))));
 }
 
 ModelOutput::ModelOutput(std::string out, const std::string& model, bool is_gguf) : out_(std::move(out)) {
@@ -244,7 +251,7 @@ void ModelOutput::require_space(std::uint64_t bytes) const {
 
 void ModelOutput::write(const std::function<void(AtomicDirectory&)>& fill) {
   fill_or_keep_elsewhere(directory_, out_, fill);
-  fmt::print("wrote        {}, {}\n", out_, format_bytes(bytes_in(directory_->target())));
+  fmt::print("wrote        {}, {}\n", printable(out_), format_bytes(bytes_in(directory_->target())));
 }
 
 ReportFile::ReportFile(const std::string& name, const std::vector<std::string>& inputs,

@@ -11,6 +11,7 @@
 
 #include "cli/inputs.h"
 #include "cli/progress.h"
+#include "cli/quote.h"
 #include "mixtape/calib/mixed_plan.h"
 #include "mixtape/quant/plan_file.h"
 
@@ -172,7 +173,7 @@ void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const G
     fmt::print("{:<56} {:<18} {}\n", m.path, str(m.shape), str_of(m.stored));
   }
   for (const std::string& name : plan.left_out) {
-    fmt::print("left out     {} (the model has no such tensor)\n", name);
+    fmt::print("left out     {} (the model has no such tensor)\n", printable(name));
   }
   if (!all) print_formats(plan);
   print_replaced(plan);

@@ -1,5 +1,6 @@
 #include "cli/terminal.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cli/quote.h"
 namespace mixtape::cli {
 namespace {
 
@@ -19,9 +21,20 @@ constexpr const char* kClear = "\r\033[K";
 
 std::atomic<bool> line_stands = false;
 
+// The number of a stream that is closed would be that of the next file to be opened, and messages would go into the
+// model. What takes the number instead fails as a closed stream does.
+void hold_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    const int lowest_free = ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    static_cast<void>(lowest_free);
+  }
+}
+
 }  // namespace
 
 void prepare_streams() {
+  hold_closed_streams();
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
@@ -48,7 +61,7 @@ void put_error(const std::string& text) {
 
 void note(const std::string& line) {
   if (line_stands.exchange(false)) put_error(kClear);
-  put_error(line + "\n");
+  put_error(printable(line) + "\n");
 }
 
 void warn(const std::string& text) { note("mixtape: warning: " + text); }

@@ -6,7 +6,7 @@
 namespace mixtape::cli {
 
 // Standard output by lines, so that a log holds them in order; writing into a closed pipe or past a limit on
-// file sizes becomes an error instead of a signal. Once, first in main.
+// file sizes becomes an error instead of a signal; standard streams that are closed stay so. Once, first in main.
 void prepare_streams();
 
 // Whether a line of standard error can be rewritten in place.

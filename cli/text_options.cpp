@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/quote.h"
 #include "cli/terminal.h"
 #include "mixtape/calib/recipe.h"
 #include "mixtape/calib/text_rows.h"
@@ -72,8 +73,8 @@ std::string left_out(const SourceCounts& c) {
 void print_sources(const std::vector<SourceCounts>& sources) {
   for (const SourceCounts& c : sources) {
     if (sources.size() == 1 && c.copies + c.shared == 0) return;
-    fmt::print("source       {}: {} rows; {} training, {} validation, {} report{}\n", c.name, c.found,
-               c.train, c.validation, c.report, left_out(c));
+    fmt::print("source       {}: {} rows; {} training, {} validation, {} report{}\n", printable(c.name),
+               c.found, c.train, c.validation, c.report, left_out(c));
   }
 }
 

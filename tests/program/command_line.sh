@@ -39,6 +39,8 @@ unknown option '--dtype'|$quantize --dtype f32
 quantize: --bits is given twice, expected once|$quantize --bits 3 --q-bits 4
 generate: --model is given twice, expected once|$generate $model
 generate: --chat takes no value, found --chat=maybe|$generate --chat=maybe
+quantize: --out has no value, found --jsn behind it; if that is the value: --out=--jsn|quantize --model $model --out --jsn
+--out is -, expected a name: only reports go to standard output|quantize --model $model --group-size 32 --out -
 info: --help takes no value, found --help=3|info --help=3
 found --bpw and --size, expected one of them|calibrate --model $model --out $work/new --text $work/text --bpw 3 --size 4
 expected one of them|$quantize --plan p --bits 4

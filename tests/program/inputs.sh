@@ -36,6 +36,19 @@ for arguments in "" "-p -"; do
   [ "$output" = "$reference" ] || complain "generate $arguments, from a pipe: $output"
 done
 expect_line 2 "no chat template" generate --model "$model" --chat --prompt Hi
+cp -r "$model" "$work/chats"
+python3 - "$work/chats/tokenizer_config.json" <<'END'
+import json, sys
+config = json.load(open(sys.argv[1]))
+config["chat_template"] = "{{ messages[0].content }}"
+json.dump(config, open(sys.argv[1], "w"))
+END
+expect 0 "" generate --model "$work/chats" --chat --prompt Once -n 2
+for chat in "" --chat; do
+  # shellcheck disable=SC2086
+  expect_line 2 "--prompt: byte 1 begins no valid UTF-8 sequence" generate --model "$work/chats" $chat --prompt $'a\xff'
+done
+rm -r "$work/chats"
 
 # A model of the Hugging Face cache, or the command that gets it there.
 snapshot=$work/hub/models--some--tiny/snapshots/0123

@@ -97,6 +97,8 @@ for place in "$work/plain" "$work/dangling" "$work/pipe" /dev/null; do
   expect_line 1 "--save-base: $place is a" $eval --save-base "$place"
 done
 # shellcheck disable=SC2086
+expect_line 2 "--save-base is -, expected a name: only reports go to standard output" $eval --save-base -
+# shellcheck disable=SC2086
 refused "--save-plan: $work/plain is a file that exists" $quantize --out "$work/new" --save-plan "$work/plain"
 [ -c /dev/null ] && [ ! -s "$work/plain" ] || complain "an output was replaced"
 
