@@ -28,6 +28,14 @@ void BitBudget::add(CLI::App& command) {
   }
 }
 
+// Why a size cannot be had: what does not choose.
+static std::string what_is_fixed(const QuantizationPlan& plan) {
+  const std::vector<PlannedModule> floats = plan.skipped();
+  if (floats.empty()) return "";
+  return fmt::format("; {} of the matrices stay{} in float: {} ({})", floats.size(),
+                     floats.size() == 1 ? "s" : "", floats[0].path, floats[0].reason);
+}
+
 std::int64_t BitBudget::bytes(const OpenedModel& opened, const QuantizationPlan& plan) const {
   const DType storage = model_dtype(*opened.source);
   const auto weights = static_cast<double>(storage_size(*opened.source, plan, storage).weights);
@@ -38,7 +46,8 @@ std::int64_t BitBudget::bytes(const OpenedModel& opened, const QuantizationPlan&
   require(asked >= range.least && asked <= range.most, size > 0 ? "--size" : "--bpw", " asks for ",
           format_bytes(static_cast<double>(asked)), ": expected ", range.least, " to ", range.most,
           " bytes, ",
-          fmt::format("{:.3f} to {:.3f} bits per weight", per_weight(range.least), per_weight(range.most)));
+          fmt::format("{:.3f} to {:.3f} bits per weight", per_weight(range.least), per_weight(range.most)),
+          what_is_fixed(plan));
   return asked;
 }
 
@@ -50,7 +59,7 @@ void BitBudget::print(const OpenedModel& opened, const QuantizationPlan& plan,
              format_bytes(static_cast<double>(bytes(opened, plan))), free,
              plan.config.defaults.is_blocks() ? "types" : "bits and groups");
   fmt::print(
-      "measured     KL of each alone at up to {} formats, on {} rows; at the others the error of its "
+      "measured     KL of each alone at up to {} formats, on up to {} rows; at the others the error of its "
       "outputs\n",
       o.references.size(), o.kl_rows);
 }
