@@ -1,5 +1,7 @@
 #include "mixtape/io/config_parts.h"
 
+#include "mixtape/io/architecture.h"
+
 namespace mixtape {
 
 AttentionSpec read_attention(const ConfigReader& in, std::int64_t hidden_size) {
@@ -20,6 +22,14 @@ AttentionSpec read_attention(const ConfigReader& in, std::int64_t hidden_size) {
 
 std::vector<LayerSpec> equal_layers(const ConfigReader& in, const LayerSpec& layer) {
   return std::vector<LayerSpec>(static_cast<std::size_t>(in.size("num_hidden_layers")), layer);
+}
+
+void require_whole_heads(const ModelConfig& config, const std::string& where, const char* program) {
+  const auto& a = std::get<AttentionSpec>(config.layers.front().mixer);
+  if (a.heads * a.head_dim == config.hidden_size) return;
+  fail(ErrorCode::not_supported, where, ": ", a.heads, " heads of ", a.head_dim, ", ", program,
+       " wants heads that make up the hidden size ", config.hidden_size, " in ",
+       config.architecture->model_type);
 }
 
 void write_qwen_positions(const ModelConfig& config, nlohmann::json& out) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "mixtape/io/config_reader.h"
@@ -17,6 +18,10 @@ std::vector<LayerSpec> equal_layers(const ConfigReader& in, const LayerSpec& lay
 
 // `source`, whose parsed form is `config`, with what it leaves to defaults and the older spellings that loaders need.
 nlohmann::json with_defaults(const nlohmann::json& source, const ModelConfig& config);
+
+// Throws not_supported, naming `where`, for heads that do not make up the hidden size, as the class of `program` (llama.cpp,
+// mlx-lm) wants them to.
+void require_whole_heads(const ModelConfig& config, const std::string& where, const char* program);
 
 // Adds max_position_embeddings where it is missing: mlx-lm's qwen classes insist on the key.
 void write_qwen_positions(const ModelConfig& config, nlohmann::json& out);

@@ -42,12 +42,7 @@ void write_defaults(const ModelConfig& config, json& out) {
 }
 
 void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
-  const auto& a = std::get<AttentionSpec>(config.layers.front().mixer);
-  if (a.heads * a.head_dim != config.hidden_size) {
-    fail(ErrorCode::not_supported, where, ": ", a.heads, " heads of ", a.head_dim,
-         ", mlx-lm wants heads that make up the hidden size ", config.hidden_size, " in ",
-         config.architecture->model_type);
-  }
+  require_whole_heads(config, where, "mlx-lm");
   write_defaults(config, out);
 }
 

@@ -18,16 +18,12 @@ void read(const ConfigReader& in, ModelConfig& config) {
 
 void write_gguf(const ModelConfig& config, json& out, const std::string& where) {
   const std::string& type = config.architecture->model_type;
-  const auto& a = std::get<AttentionSpec>(config.layers.front().mixer);
   if (out.value("attention_bias", json()) == true)
     fail(ErrorCode::not_supported, where, ": attention_bias = true, llama.cpp has no biases in ", type);
   if (config.tie_word_embeddings)
     fail(ErrorCode::not_supported, where, ": embeddings are tied, llama.cpp wants an output matrix in ",
          type);
-  if (a.heads * a.head_dim != config.hidden_size) {
-    fail(ErrorCode::not_supported, where, ": ", a.heads, " heads of ", a.head_dim,
-         ", llama.cpp wants heads that make up the hidden size ", config.hidden_size, " in ", type);
-  }
+  require_whole_heads(config, where, "llama.cpp");
 }
 
 [[maybe_unused]] const bool registered = register_architecture({.model_type = "olmo2",

@@ -25,16 +25,8 @@ void read(const ConfigReader& in, ModelConfig& config) {
 }
 
 // The other programs' classes run this type without windows, which is the same up to the window's length.
-void check_heads(const ModelConfig& config, const std::string& where, const char* program) {
-  const auto& a = std::get<AttentionSpec>(config.layers.front().mixer);
-  if (a.heads * a.head_dim == config.hidden_size) return;
-  fail(ErrorCode::not_supported, where, ": ", a.heads, " heads of ", a.head_dim, ", ", program,
-       " wants heads that make up the hidden size ", config.hidden_size, " in ",
-       config.architecture->model_type);
-}
-
 void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
-  check_heads(config, where, "mlx-lm");
+  require_whole_heads(config, where, "mlx-lm");
   const RopeConfig& rope = config.ropes.front();
   out["partial_rotary_factor"] = rope.partial_rotary_factor;
   if (rope.type == RopeType::longrope)
@@ -42,7 +34,7 @@ void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
 }
 
 void write_gguf(const ModelConfig& config, json&, const std::string& where) {
-  check_heads(config, where, "llama.cpp");
+  require_whole_heads(config, where, "llama.cpp");
 }
 
 // 0 is what llama.cpp's converter writes for none.

@@ -12,14 +12,8 @@ void read(const ConfigReader& in, ModelConfig& config) {
   config.layers = equal_layers(in, {attention, DenseMlpSpec{in.size("intermediate_size"), false}});
 }
 
-// llama.cpp's class wants heads that make up the hidden size.
 void write_gguf(const ModelConfig& config, nlohmann::json& out, const std::string& where) {
-  const auto& a = std::get<AttentionSpec>(config.layers.front().mixer);
-  if (a.heads * a.head_dim != config.hidden_size) {
-    fail(ErrorCode::not_supported, where, ": ", a.heads, " heads of ", a.head_dim,
-         ", llama.cpp wants heads that make up the hidden size ", config.hidden_size, " in ",
-         config.architecture->model_type);
-  }
+  require_whole_heads(config, where, "llama.cpp");
   write_qwen_positions(config, out);
 }
 
