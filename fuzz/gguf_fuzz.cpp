@@ -18,13 +18,21 @@ namespace {
 
 constexpr std::uint64_t kMaxData = 64 << 10;
 
-template <class T>
-void put_list(GgufBuilder& file, const std::string& key, std::uint32_t type, const json& list) {
-  std::vector<T> values;
+void put_integers(GgufBuilder& file, const std::string& key, const json& list) {
+  std::vector<std::int64_t> values;
   for (const json& value : list) {
-    if (value.is_number()) values.push_back(value.get<T>());
+    // A float beyond the integers has no value as one, so it is left out.
+    if (value.is_number_integer()) values.push_back(value.get<std::int64_t>());
   }
-  file.array(key, type, values);
+  file.array(key, 11, values);
+}
+
+void put_floats(GgufBuilder& file, const std::string& key, const json& list) {
+  std::vector<double> values;
+  for (const json& value : list) {
+    if (value.is_number()) values.push_back(value.get<double>());
+  }
+  file.array(key, 12, values);
 }
 
 void put_strings(GgufBuilder& file, const std::string& key, const json& list) {
@@ -46,8 +54,8 @@ void put_key(GgufBuilder& file, const std::string& key, const json& value) {
   }
   if (value.is_number_float()) file.scalar(key, 12, value.get<double>());
   if (first.is_string()) put_strings(file, key, value);
-  if (first.is_number_integer()) put_list<std::int64_t>(file, key, 11, value);
-  if (first.is_number_float()) put_list<double>(file, key, 12, value);
+  if (first.is_number_integer()) put_integers(file, key, value);
+  if (first.is_number_float()) put_floats(file, key, value);
 }
 
 void put_tensor(GgufBuilder& file, const std::string& name, const json& numbers) {
