@@ -43,9 +43,9 @@ std::int64_t BitBudget::bytes(const OpenedModel& opened, const QuantizationPlan&
   const std::int64_t asked =
       size > 0 ? size : static_cast<std::int64_t>(std::floor(bits_per_weight * weights / 8.0));
   const auto per_weight = [&](std::int64_t n) { return 8.0 * static_cast<double>(n) / weights; };
-  require(asked >= range.least && asked <= range.most, size > 0 ? "--size" : "--bpw", " asks for ",
-          format_bytes(static_cast<double>(asked)), ": expected ", range.least, " to ", range.most,
-          " bytes, ",
+  require(asked >= range.least && asked <= range.most,
+          size > 0 ? "--size" : fmt::format("--bpw {}", bits_per_weight), " asks for ", asked,
+          " bytes of weights: expected ", range.least, " to ", range.most, ", ",
           fmt::format("{:.3f} to {:.3f} bits per weight", per_weight(range.least), per_weight(range.most)),
           what_is_fixed(plan));
   return asked;
@@ -55,7 +55,7 @@ void BitBudget::print(const OpenedModel& opened, const QuantizationPlan& plan,
                       const SensitivityOptions& o) const {
   const auto free = std::count_if(plan.modules.begin(), plan.modules.end(),
                                   [](const PlannedModule& m) { return m.by_default; });
-  fmt::print("budget       {}, for {} modules whose {} are chosen\n",
+  fmt::print("budget       {} of weights, for {} modules whose {} are chosen\n",
              format_bytes(static_cast<double>(bytes(opened, plan))), free,
              plan.config.defaults.is_blocks() ? "types" : "bits and groups");
   fmt::print(

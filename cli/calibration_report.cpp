@@ -35,6 +35,14 @@ double tokens_per_second(const TrainReport& t) {
   return t.seconds > 0.0 ? static_cast<double>(t.tokens_seen) / t.seconds : 0.0;
 }
 
+// Nothing of a run that did not train.
+std::string training_summary(const TrainReport& t, bool keeps_best) {
+  if (t.steps_done == 0) return "";
+  return fmt::format("{} steps, {}; {:.0f} tokens/s; ", t.steps_done,
+                     keeps_best ? fmt::format("best at {}", t.best_step) : "last state kept",
+                     tokens_per_second(t));
+}
+
 void add_figures(nlohmann::json& json, const std::string& name, const Evaluation& e) {
   json["kl_" + name] = e.kl->mean;
   json["kl_" + name + "_statistics"] = figures(*e.kl);
@@ -90,9 +98,8 @@ void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_
     const KlCut cut = kl_cut(r.initial, *r.result);
     fmt::print("KL cut by {:.1f} % (+-{:.1f}, paired); ", 100.0 * cut.share, 100.0 * cut.error);
   }
-  fmt::print("{:.3f} bits per weight; {} steps, {}; {:.0f} tokens/s; peak {}\n", bits_per_weight,
-             t.steps_done, keeps_best ? fmt::format("best at {}", t.best_step) : "last state kept",
-             tokens_per_second(t), format_bytes(static_cast<double>(peak_resident_bytes())));
+  fmt::print("{:.3f} bits per weight; {}peak {}\n", bits_per_weight, training_summary(t, keeps_best),
+             format_bytes(static_cast<double>(peak_resident_bytes())));
 }
 
 void print_experts(const TrainReport& report) {

@@ -1,6 +1,7 @@
 #include "cli/options.h"
 
 #include <fmt/core.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <charconv>
@@ -169,8 +170,13 @@ CLI::Option* OptionGroup::bytes(const std::string& names, std::int64_t& value, c
 CLI::Option* OptionGroup::choice(const std::string& names, std::string& value,
                                  const std::vector<std::string>& allowed, const std::string& help) {
   return parsed(names, "NAME", value, help, [&value, names, allowed](const std::string& text) {
-    require_one_of(names, text, allowed, std::optional(text));
-    value = text;
+    // Q4_K_M is q4_k_m.
+    const auto known = std::find_if(allowed.begin(), allowed.end(), [&](const std::string& name) {
+      return ::strcasecmp(name.c_str(), text.c_str()) == 0;
+    });
+    const auto found = known == allowed.end() ? std::nullopt : std::optional(*known);
+    require_one_of(names, text, allowed, found);
+    value = *found;
   });
 }
 

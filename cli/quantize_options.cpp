@@ -148,17 +148,21 @@ void print_types(const QuantizationPlan& plan, const GgufPlan& gguf) {
   for (const auto& [type, count] : gguf.types())
     types += fmt::format("{}{} {}", types.empty() ? "" : ", ", gguf_type_info(type).name, count);
   fmt::print("types        {}\n", types);
-  std::map<int, GgufType> other;
+  std::map<int, GgufType> wider;  // by bits
   for (const PlannedModule& m : plan.modules) {
-    if (m.stored && !m.stored->is_blocks() && m.stored->bits != 4 && m.stored->bits != 5)
-      other.emplace(m.stored->bits, gguf_type_of(*m.stored));
+    const int bits = m.stored && !m.stored->is_blocks() ? m.stored->bits : 0;
+    if (bits == 2 || bits == 3 || bits == 6) wider.emplace(bits, gguf_type_of(*m.stored));
   }
-  for (const auto& [bits, type] : other)
-    fmt::print("{} bits       stored as {}{}\n", bits, gguf_type_info(type).name,
-               type == GgufType::q8_0 ? ": rounded again, it has no biases" : ", which takes the room of 4");
+  for (const auto& [bits, type] : wider)
+    fmt::print("{} bits       stored as {}, which takes the room of {}\n", bits, gguf_type_info(type).name,
+               bits < 4 ? 4 : 8);
 }
 
 void print_loss(const GgufLoss& loss) {
+  if (loss.rounded_matrices > 0) {
+    fmt::print("rounded      {} of the matrices again: {} has no biases, and theirs are not centred\n",
+               loss.rounded_matrices, gguf_type_info(GgufType::q8_0).name);
+  }
   if (loss.inexact > 0) {
     fmt::print("f16          does not hold {} of {} scales and biases, by up to {:.2g} of their value\n",
                loss.inexact, loss.scales, loss.largest);

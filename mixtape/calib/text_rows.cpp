@@ -32,6 +32,11 @@ TokenRow file_tokens(const std::filesystem::path& file, const Tokenizer& tokeniz
   return tokenizer.encode(text, false);
 }
 
+std::string first_and_more(const std::vector<std::filesystem::path>& files) {
+  if (files.empty()) return "text";
+  return files[0].string() + (files.size() > 1 ? str(" and ", files.size() - 1, " more") : "");
+}
+
 // `where`: what the tokens are of.
 std::vector<TokenRow> rows_of_stream(const std::string& where, const TokenRow& stream,
                                      const Tokenizer& tokenizer, std::int64_t length) {
@@ -54,7 +59,7 @@ TextRows text_rows(const std::vector<std::filesystem::path>& files, const Tokeni
   }
   result.tokens = static_cast<std::int64_t>(stream.size());
   if (max_tokens > 0) stream.resize(std::min(stream.size(), static_cast<std::size_t>(max_tokens)));
-  result.rows = rows_of_stream("text", stream, tokenizer, length);
+  result.rows = rows_of_stream(first_and_more(files), stream, tokenizer, length);
   return result;
 }
 
@@ -62,7 +67,7 @@ std::vector<RowSource> text_sources(const std::vector<std::filesystem::path>& fi
                                     const Tokenizer& tokenizer, std::int64_t length) {
   std::vector<RowSource> sources;
   TokenRow small;
-  std::vector<std::string> small_files;
+  std::vector<std::filesystem::path> small_files;
   for (const std::filesystem::path& file : files) {
     const TokenRow ids = file_tokens(file, tokenizer);
     std::vector<TokenRow> rows = cut_rows(ids, tokenizer.prefix(), length);
@@ -71,11 +76,10 @@ std::vector<RowSource> text_sources(const std::vector<std::filesystem::path>& fi
       continue;
     }
     small.insert(small.end(), ids.begin(), ids.end());
-    small_files.push_back(file.string());
+    small_files.push_back(file);
   }
   if (small_files.empty()) return sources;
-  const std::string more = small_files.size() > 1 ? str(" and ", small_files.size() - 1, " more") : "";
-  const std::string name = small_files[0] + more;
+  const std::string name = first_and_more(small_files);
   sources.push_back({name, rows_of_stream(name, small, tokenizer, length)});
   return sources;
 }

@@ -69,7 +69,7 @@ TEST_F(TextRowsTest, TooLittleTextSaysHowMuch) {
   const auto path = temp_.write("a.txt", "Once");
   const std::size_t tokens = tokenizer_.encode("Once", false).size();
   EXPECT_EQ(message_of([&] { text_rows({path}, tokenizer_, 64); }),
-            "text: found " + std::to_string(tokens) + " tokens, expected at least 64 for one row");
+            path.string() + ": found " + std::to_string(tokens) + " tokens, expected at least 64 for one row");
 }
 
 TEST_F(TextRowsTest, FilesAreSourcesAndSmallOnesAreReadAsOne) {

@@ -150,7 +150,7 @@ Temporary::Temporary(const fs::path& target, Kind kind) : target_(without_slash(
     const fs::path name = temporary_name(target_);
     fd_ = create(name, kind);
     if (fd_ < 0 && errno == EEXIST) continue;
-    if (fd_ < 0) fail_system(name, "cannot create");
+    if (fd_ < 0) fail_system(target_, "cannot create");
     ::flock(fd_, LOCK_EX);  // a file system without locks does without
     if (is_there(fd_, name)) {
       path_ = name;

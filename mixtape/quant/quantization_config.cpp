@@ -22,6 +22,13 @@ std::int32_t read_int(const json& object, const char* key, const std::string& wh
   return value < 0 || value > 1024 ? -1 : static_cast<std::int32_t>(value);
 }
 
+void refuse_unknown_keys(const json& object, const std::string& where) {
+  for (const auto& [key, value] : object.items()) {
+    if (key != "bits" && key != "group_size" && key != "mode")
+      fail(ErrorCode::format, where, ": found key '", key, "', expected bits, group_size or mode");
+  }
+}
+
 // GGUF's blocks, or none: affine.
 BlockType read_mode(const json& object, const std::string& where) {
   const auto mode = object.find("mode");
@@ -52,7 +59,10 @@ WeightFormat read_params(const json& object, WeightFormat params, const std::str
 
 StoredAs read_module(const json& value, const WeightFormat& defaults, const std::string& where) {
   if (value.is_boolean()) return value.get<bool>() ? StoredAs(defaults) : std::nullopt;
-  if (value.is_object()) return read_params(value, defaults, where);
+  if (value.is_object()) {
+    refuse_unknown_keys(value, where);
+    return read_params(value, defaults, where);
+  }
   fail(ErrorCode::format, where, ": is ", value.dump(), ", expected an object, true or false");
 }
 

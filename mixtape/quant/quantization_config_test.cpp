@@ -46,6 +46,9 @@ TEST(QuantizationConfig, RefusesWhatIsMalformed) {
   MIXTAPE_EXPECT_ERROR(parse(R"({"bits": 4, "group_size": 64, "a": 3})"), format,
                        "quantization of 'a': is 3");
   MIXTAPE_EXPECT_ERROR(parse(R"({"bits": 4, "group_size": 64, "a": {"bits": 0}})"), format, "'a': bits is 0");
+  MIXTAPE_EXPECT_ERROR(
+      parse(R"({"bits": 4, "group_size": 64, "a": {"bits": 6, "typo": 3}})"), format,
+      "config.json: quantization of 'a': found key 'typo', expected bits, group_size or mode");
   MIXTAPE_EXPECT_ERROR(parse(R"({"bits": 4, "group_size": 32, "mode": "mxfp4"})"), ErrorCode::not_supported,
                        "mode is \"mxfp4\"");
 }

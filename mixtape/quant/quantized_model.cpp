@@ -161,7 +161,8 @@ DType model_dtype(const ModelSource& source) {
 void refuse_blocks(const QuantizationPlan& plan) {
   for (const PlannedModule& m : plan.modules) {
     if (!m.stored || !m.stored->is_blocks()) continue;
-    fail(ErrorCode::invalid_argument, "'", m.path, "' is planned as ", m.stored->name(),
+    const WeightFormat& asked = m.instead_of ? *m.instead_of : *m.stored;
+    fail(ErrorCode::invalid_argument, "'", m.path, "' is planned as ", asked.name(),
          ", which only a GGUF file holds, expected affine codes");
   }
 }

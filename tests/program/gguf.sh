@@ -29,8 +29,11 @@ same_perplexity() {
   expect 0 "" $quantize -o "$work/directory.gguf" --format mlx
   [ -e "$work/directory.gguf/model.safetensors" ] || complain "--format mlx made no directory"
   rm -r "$work/directory.gguf"
+  expect 0 "types        F32" quantize "$moe" -o "$work/b" --format GGUF --type Q4_K_M --bits-for '*.v_proj=Q6_K'
+  rm "$work/b"
+  expect 2 "is planned as Q6_K, which only a GGUF file holds" $quantize -o "$work/b" --bits-for '*.v_proj=q6_k'
   expect 0 "2 bits       stored as Q4_1, which takes the room of 4" $quantize -o "$work/b" --format gguf --bits 2
-  expect 0 "8 bits       stored as Q8_0: rounded again" quantize $moe -o "$work/c" --format gguf --bits 8
+  expect 0 "rounded      29 of the matrices again: Q8_0 has no biases" quantize $moe -o "$work/c" --format gguf --bits 8
   rm "$work/b" "$work/c"
 }
 

@@ -103,7 +103,7 @@ END
   expect 0 "KL cut by" $budget --out "$work/sized" --size 340KB --json "$work/report"
   python3 "$work/budget.py" "$work/sized" 340000 || complain "the size of --size 340KB: $output"
   grep -q '"kl_alone"' "$work/report" || complain "--json: $(cat "$work/report")"
-  expect 0 "budget       340.0 KB, for " $budget --out "$work/new" --size 340KB --dry-run
+  expect 0 "budget       340.0 KB of weights, for " $budget --out "$work/new" --size 340KB --dry-run
   [[ $output == *"peak memory"* ]] || complain "a dry run with a budget: $output"
   rm -r "$work"/mixed? "$work"/plan? "$work/again" "$work/sized" "$work/report" "$work/budget.py"
 
@@ -116,16 +116,16 @@ END
   rm "$work"/[ab].gguf "$work/types"
 
   budget="$budget --out $work/new"
-  refused 2 "--bpw asks for " $budget --bpw 1.5
+  refused 2 "--bpw 1.5 asks for " $budget --bpw 1.5
   refused 2 "bits per weight" $budget --bpw 16
-  refused 2 "--size asks for 10.0 KB: expected " $budget --size 10KB
+  refused 2 "--size asks for 10000 bytes of weights: expected " $budget --size 10KB
   refused 2 "--size is 300 Mb, expected a size such as 300MB" $budget --size '300 Mb'
   refused 2 "--size is 0, expected a size" $budget --size 0
   refused 2 "--bpw is 0.5, expected a number, 1 to 32" $budget --bpw 0.5
   refused 2 "found --bpw and --size, expected one" $budget --bpw 4.5 --size 340KB
   refused 2 "found --bpw and --bits, expected one" $budget --bpw 4.5 --bits 4
   refused 2 "found --size and --plan, expected one" $budget --size 340KB --plan "$work/plan"
-  refused 2 "--bpw asks for " $budget --bpw 4 --format gguf
+  refused 2 "--bpw 4 asks for " $budget --bpw 4 --format gguf
   refused 2 "--smaller-groups" $budget --bpw 10.5 --format gguf --smaller-groups
   refused 2 "--save-plan has no effect: --dry-run measures nothing" $budget --size 340KB --dry-run --save-plan -
 }
