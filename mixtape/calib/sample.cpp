@@ -59,25 +59,73 @@ Buffer last_positions(Tape& tape, const Buffer& hidden) {
   return last;
 }
 
+// The tokens among the last `count` of a row, each once.
+TokenRow last_tokens(const TokenRow& row, std::int64_t count) {
+  TokenRow ids(row.end() - std::min(count, std::ssize(row)), row.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+// Makes the tokens that each row has seen lately less probable; logits [rows, vocab].
+void penalize(Tape& tape, const Buffer& logits, const std::vector<TokenRow>& seen, const SampleOptions& o) {
+  std::vector<TokenRow> lists;
+  std::size_t longest = 0;
+  for (const TokenRow& row : seen) {
+    lists.push_back(last_tokens(row, o.repeat_last));
+    longest = std::max(longest, lists.back().size());
+  }
+  std::vector<std::uint32_t> places;  // a shorter list's last token again, which then changes by 0
+  for (TokenRow list : lists) {
+    list.resize(longest, list.back());
+    places.insert(places.end(), list.begin(), list.end());
+  }
+  const Shape shape{std::ssize(seen), static_cast<std::int64_t>(longest)};
+  const Buffer ids = Buffer::from(tape.device(), shape, places);
+  const Buffer found = tape.alloc(DType::f32, shape);
+  take_along_axis_forward(tape.encoder(), logits, ids, found);
+  tape.encoder().commit_and_wait();
+  std::vector<float> changes = found.to_vector<float>();
+  const auto penalty = static_cast<float>(o.repeat_penalty);
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const bool is_filler = i % longest >= lists[i / longest].size();
+    const float x = changes[i];
+    changes[i] = is_filler ? 0.0f : (x > 0.0f ? x / penalty : x * penalty) - x;
+  }
+  take_along_axis_backward(tape.encoder(), ids, Buffer::from(tape.device(), shape, changes), logits,
+                           Accumulate::yes);
+}
+
+void check_options(const SampleOptions& o) {
+  for (const TokenRow& turn : o.turns)
+    require(!turn.empty(), "sample: what stands between two turns is empty, expected one token or more");
+  require(o.repeat_penalty > 0.0 && std::isfinite(o.repeat_penalty), "sample: repeat_penalty is ",
+          o.repeat_penalty, ", expected a number above 0");
+  require(o.repeat_last >= 0, "sample: repeat_last is ", o.repeat_last, ", expected 0 or more");
+}
+
 }  // namespace
 
 std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vector<TokenRow>& prompts,
                              std::int64_t count, const SampleOptions& options,
                              const std::function<void(std::size_t row, std::uint32_t id)>& on_token,
-                             const RunHooks& hooks) {
+                             const RunHooks& hooks, GenerationState* kept) {
   require(!prompts.empty() && !prompts[0].empty(), "sample: a prompt is empty, expected one token or more");
   for (const TokenRow& row : prompts) {
     require(row.size() == prompts[0].size(), "sample: prompts have ", prompts[0].size(), " and ", row.size(),
             " tokens, expected one length");
   }
-  for (const TokenRow& turn : options.turns)
-    require(!turn.empty(), "sample: what stands between two turns is empty, expected one token or more");
+  check_options(options);
   const NoGrad guard(tape);
   Turns turns(options, prompts.size());
   const auto batch = static_cast<std::int64_t>(prompts.size());
   const Buffer ids = tape.alloc(DType::u32, {batch});
   const Buffer chosen = tape.alloc(DType::f32, {batch, 1});  // their logits
-  GenerationState state;
+  GenerationState own;
+  GenerationState& state = kept != nullptr ? *kept : own;
+  require(state.length < std::ssize(prompts[0]), "sample: the state holds ", state.length,
+          " tokens, expected fewer than the ", prompts[0].size(), " of each prompt");
+  const bool penalizes = options.repeat_penalty != 1.0 && options.repeat_last > 0;
   ForwardOptions forward;
   forward.state = &state;
   std::vector<TokenRow> rows = prompts, seen = prompts;
@@ -87,8 +135,11 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
     if (model.starts_over(state.length, std::ssize(seen[0]))) state = {};
     const Var hidden = model.hidden(id_buffer(tape.device(), seen, state.length), forward);
     const Buffer logits = model.logits(tape.constant(last_positions(tape, hidden.value()))).value();
+    if (penalizes) penalize(tape, logits, seen, options);
     const std::uint64_t step = prompts[0].size() + static_cast<std::uint64_t>(i);
-    sample_forward(tape.encoder(), logits, {options.temperature, options.top_p, options.seed, step}, ids);
+    sample_forward(tape.encoder(), logits,
+                   {options.temperature, options.top_p, options.seed, step, options.top_k, options.min_p},
+                   ids);
     take_along_axis_forward(tape.encoder(), logits, ids.reshape({batch, 1}), chosen);
     tape.encoder().commit_and_wait();
     const std::vector<std::uint32_t> drawn = ids.to_vector<std::uint32_t>();

@@ -50,5 +50,55 @@ TEST(Sample, ASequenceOutgrowsItsShortFrequencies) {
   }
 }
 
+// What a state remembers is as good as the tokens themselves, also after a call that was stopped.
+TEST(Sample, GoesOnFromAState) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const std::unique_ptr<ModelSource> source = open_model("tests/data/stories260k");
+    const Teacher teacher(*source, DType::f32, false, tape);
+    const SampleOptions greedy{.temperature = 0.0};
+    TokenRow row = random_rows(1, 6, 512, 3)[0];
+    GenerationState state;
+    for (int turn = 0; turn < 3; ++turn) {
+      const std::vector<TokenRow> wanted = sample(teacher.model(), tape, {row}, 4, greedy);
+      EXPECT_EQ(sample(teacher.model(), tape, {row}, 4, greedy, {}, {}, &state), wanted);
+      EXPECT_EQ(state.length, std::ssize(wanted[0]) - 1);
+      row = wanted[0];
+      row.push_back(5);
+    }
+    int drawn = 0;
+    TokenRow stopped = row;
+    const auto keep = [&](std::size_t, std::uint32_t id) { stopped.push_back(id), ++drawn; };
+    const RunHooks hooks{.progress = {}, .should_stop = [&] { return drawn == 2; }};
+    MIXTAPE_EXPECT_ERROR(sample(teacher.model(), tape, {row}, 4, greedy, keep, hooks, &state),
+                         ErrorCode::interrupted, "sampling");
+    EXPECT_EQ(sample(teacher.model(), tape, {stopped}, 2, greedy, {}, {}, &state),
+              sample(teacher.model(), tape, {row}, 4, greedy));
+    MIXTAPE_EXPECT_ERROR(sample(teacher.model(), tape, {{1, 2}}, 2, greedy, {}, {}, &state),
+                         ErrorCode::invalid_argument, "expected fewer than the 2 of each prompt");
+  }
+}
+
+TEST(Sample, APenaltyForbidsWhatWasSeen) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const std::unique_ptr<ModelSource> source = open_model("tests/data/stories260k");
+    const Teacher teacher(*source, DType::f32, false, tape);
+    const std::vector<TokenRow> prompts = {{1, 7, 7, 9}, {1, 4, 5, 6}};
+    const auto draw = [&](double penalty, std::int64_t last) {
+      const SampleOptions o{.temperature = 0.0, .repeat_penalty = penalty, .repeat_last = last};
+      return sample(teacher.model(), tape, prompts, 24, o);
+    };
+    const std::vector<TokenRow> plain = draw(1.0, 64);
+    for (TokenRow row : draw(1e30, 64)) {  // logits are then 0 or far below: no token comes twice
+      std::sort(row.begin() + 4, row.end());
+      EXPECT_EQ(std::adjacent_find(row.begin() + 4, row.end()), row.end());
+    }
+    EXPECT_EQ(draw(1e30, 0), plain);
+    MIXTAPE_EXPECT_ERROR(draw(0.0, 64), ErrorCode::invalid_argument, "repeat_penalty is 0");
+    MIXTAPE_EXPECT_ERROR(draw(2.0, -1), ErrorCode::invalid_argument, "repeat_last is -1");
+  }
+}
+
 }  // namespace
 }  // namespace mixtape

@@ -30,6 +30,8 @@ void check_options(const SamplingOptions& o) {
   require(std::isfinite(o.temperature) && o.temperature >= 0.0, "sample: temperature is ", o.temperature,
           ", expected 0 or more");
   require(o.top_p >= 0.0 && o.top_p <= 1.0, "sample: top_p is ", o.top_p, ", expected 0 to 1");
+  require(o.top_k >= 0, "sample: top_k is ", o.top_k, ", expected 0 or more");
+  require(o.min_p >= 0.0 && o.min_p <= 1.0, "sample: min_p is ", o.min_p, ", expected 0 to 1");
   require(o.step < std::uint64_t{1} << 32, "sample: step is ", o.step, ", expected less than 2^32");
 }
 
@@ -63,6 +65,9 @@ void sample_forward(CommandEncoder& encoder, const Buffer& logits, const Samplin
   params.factor = static_cast<float>(std::min(1.4426950408889634 / options.temperature, 3e38));
   params.cuts_tail = options.top_p < 1.0 ? 1 : 0;
   params.top_p = params.cuts_tail ? static_cast<std::uint64_t>(options.top_p * 0x1p64) : 0;
+  params.top_k = options.top_k < params.cols ? static_cast<std::uint64_t>(options.top_k) : 0;
+  params.most_steps =
+      options.min_p > 0.0 ? draw_steps(static_cast<float>(-std::log2(options.min_p))) : kNoSteps;
   params.seed = mix_bits(options.seed);
   params.step = options.step;
   encode(encoder, "sample_forward_", params, logits, indices);

@@ -1,8 +1,9 @@
 // Which entry of a row is next: the largest, or one drawn at random.
 //   argmax    index[r] = the c with the largest x[r,c], the lowest of several
 //   sample    index[r] is drawn from p = softmax(logits / temperature); argmax where temperature is 0.
-//             With top_p < 1 only the most probable entries that together reach top_p take part, and those
-//             just as probable as the last of them.
+//             Take part: with top_k > 0 the top_k most probable; with min_p > 0 those of at least min_p
+//             times the largest p; with top_p < 1 the most probable of these that together reach top_p of
+//             their sum; each with those just as probable as the last of them.
 // A NaN stands above every number: a row that has one gives its place.
 // Shapes: x, logits [..., cols], f32, bf16, f16; indices u32 [...], [1] for rank 1. argmax: cols below 2^32;
 //   sample: at most 2^23.
@@ -28,6 +29,8 @@ struct SamplingOptions {
   double top_p = 1.0;
   std::uint64_t seed = 0;
   std::uint64_t step = 0;  // the draw's number, below 2^32: the position of the token
+  std::int64_t top_k = 0;  // 0: all
+  double min_p = 0.0;
 };
 
 void sample_forward(CommandEncoder& encoder, const Buffer& logits, const SamplingOptions& options,

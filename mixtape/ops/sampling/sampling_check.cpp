@@ -22,7 +22,7 @@ OpCheck argmax_check(DType dtype, std::int64_t rows, std::int64_t cols) {
 OpCheck sample_check(DType dtype, std::int64_t rows, std::int64_t cols, const SamplingOptions& options) {
   OpCheck check;
   check.name = str("sample ", dtype, " ", rows, "x", cols, " temperature ", options.temperature, " top_p ",
-                   options.top_p);
+                   options.top_p, " top_k ", options.top_k, " min_p ", options.min_p);
   check.inputs = {testing::random_tensor(dtype, {rows, cols}, 1, 2.0)};
   check.differentiable = {false};
   check.op = [options](const std::vector<Var>& v) { return sample(v[0], options); };
@@ -30,7 +30,8 @@ OpCheck sample_check(DType dtype, std::int64_t rows, std::int64_t cols, const Sa
     Doubles indices;
     for (auto row = x[0].begin(); row != x[0].end(); row += cols) {
       const double u = uniform(options.seed, (indices.size() << 32) + options.step);
-      indices.push_back(oracle::sample({row, row + cols}, options.temperature, options.top_p, u));
+      indices.push_back(oracle::sample({row, row + cols}, options.temperature,
+                                       {options.top_p, options.top_k, options.min_p}, u));
     }
     return indices;
   };
@@ -50,6 +51,9 @@ std::vector<OpCheck> sample_checks(const Device&, DType dtype) {
     checks.push_back(sample_check(dtype, 6, cols, {1.0, 1.0, 5, 17}));
   checks.push_back(sample_check(dtype, 6, 33, {0.4, 0.9, 6, 18}));
   checks.push_back(sample_check(dtype, 3, 150, {2.0, 0.3, 7, 19}));
+  checks.push_back(sample_check(dtype, 6, 33, {1.5, 1.0, 8, 20, 5}));
+  checks.push_back(sample_check(dtype, 6, 33, {1.5, 1.0, 9, 21, 0, 0.1}));
+  checks.push_back(sample_check(dtype, 6, 150, {2.0, 0.8, 10, 22, 20, 0.05}));
   return checks;
 }
 

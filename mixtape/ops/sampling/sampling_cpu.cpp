@@ -39,13 +39,20 @@ MIXTAPE_HOST_KERNEL("argmax_forward_f32", argmax_forward<float>);
 MIXTAPE_HOST_KERNEL("argmax_forward_bf16", argmax_forward<bf16>);
 MIXTAPE_HOST_KERNEL("argmax_forward_f16", argmax_forward<f16>);
 
-// The steps of the last entry that takes part: those with fewer have not reached top_p. Takes the nearest out
-// of a heap until they have.
-std::uint32_t last_steps(const std::vector<std::uint32_t>& steps, std::uint64_t top_p) {
+// The steps of number `count`, from 1 on, in ascending order.
+std::uint32_t steps_of(std::vector<std::uint32_t> steps, std::uint64_t count) {
+  const auto place = steps.begin() + static_cast<std::ptrdiff_t>(count - 1);
+  std::nth_element(steps.begin(), place, steps.end());
+  return *place;
+}
+
+// Of entries with at most `most` steps, those of the last that takes part: the ones with fewer have not reached top_p.
+// Takes the nearest out of a heap until they have.
+std::uint32_t last_steps(const std::vector<std::uint32_t>& steps, std::uint32_t most, std::uint64_t top_p) {
   std::vector<std::uint32_t> heap;
   std::uint64_t total = 0;
   for (const std::uint32_t s : steps) {
-    if (s == kNoSteps) continue;
+    if (s == kNoSteps || s > most) continue;
     heap.push_back(s);
     total += draw_weight(s);
   }
@@ -83,7 +90,10 @@ std::int64_t sample_row(const SamplingParams& p, const T* x, std::uint64_t rando
     const auto v = static_cast<float>(x[c]);
     steps[static_cast<std::size_t>(c)] = v == max ? 0 : draw_steps((max - v) * p.factor);
   }
-  return draw(steps, p.cuts_tail ? last_steps(steps, p.top_p) : kNoSteps, random);
+  auto last = static_cast<std::uint32_t>(p.most_steps);
+  if (p.top_k > 0) last = std::min(last, steps_of(steps, p.top_k));
+  if (p.cuts_tail) last = last_steps(steps, last, p.top_p);
+  return draw(steps, last, random);
 }
 
 template <class T>

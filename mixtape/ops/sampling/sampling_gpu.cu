@@ -87,14 +87,23 @@ struct DrawRow {
   }
 };
 
-// Two bits at a time: the largest number of steps such that the entries with fewer don't reach top_p.
-template <class T>
-MIXTAPE_DEVICE std::uint32_t last_steps(const DrawRow<T>& row, std::uint64_t top_p,
+// What top_p weighs: of entries with at most `most` steps.
+struct WeightUpTo {
+  std::uint32_t most;
+  MIXTAPE_DEVICE std::uint64_t operator()(std::uint32_t steps) const {
+    return steps <= most ? draw_weight(steps) : 0u;
+  }
+};
+// What top_k counts.
+struct One {
+  MIXTAPE_DEVICE std::uint64_t operator()(std::uint32_t) const { return 1u; }
+};
+
+// Two bits at a time: the largest number of steps such that the entries with fewer don't reach `wanted`, 1 or more, by
+// their measure.
+template <class T, class Measure>
+MIXTAPE_DEVICE std::uint32_t last_steps(const DrawRow<T>& row, const Measure& measure, std::uint64_t wanted,
                                         Shared<std::uint64_t> scratch) {
-  std::uint64_t all = 0;
-  for (std::int64_t c = thread_x(); c < row.cols; c += threads_x()) all += row.weight(c, kNoSteps);
-  std::uint64_t wanted = multiply_high(block_sum_u64(all, scratch), top_p);
-  if (wanted == 0) wanted = 1;
   std::uint32_t found = 0;
   MIXTAPE_ROLLED
   for (int shift = 30; shift >= 0; shift -= 2) {
@@ -103,7 +112,7 @@ MIXTAPE_DEVICE std::uint32_t last_steps(const DrawRow<T>& row, std::uint64_t top
     MIXTAPE_UNROLL_4
     for (std::int64_t c = thread_x(); c < row.cols; c += threads_x()) {
       const std::uint32_t s = row.steps(c);
-      const std::uint64_t w = draw_weight(s);
+      const std::uint64_t w = measure(s);
       below1 += s < found + quarter ? w : 0u;
       below2 += s < found + 2 * quarter ? w : 0u;
       below3 += s < found + 3 * quarter ? w : 0u;
@@ -114,6 +123,22 @@ MIXTAPE_DEVICE std::uint32_t last_steps(const DrawRow<T>& row, std::uint64_t top
     found += below3 < wanted ? 3 * quarter : below2 < wanted ? 2 * quarter : below1 < wanted ? quarter : 0u;
   }
   return found;
+}
+
+// The steps of the last entry that takes part.
+template <class T>
+MIXTAPE_DEVICE std::uint32_t last_of(const DrawRow<T>& row, const SamplingParams& p,
+                                     Shared<std::uint64_t> scratch) {
+  std::uint32_t last = static_cast<std::uint32_t>(p.most_steps);
+  if (p.top_k != 0) {
+    const std::uint32_t kth = last_steps(row, One{}, p.top_k, scratch);
+    last = kth < last ? kth : last;
+  }
+  if (p.cuts_tail == 0) return last;
+  std::uint64_t all = 0;
+  for (std::int64_t c = thread_x(); c < row.cols; c += threads_x()) all += row.weight(c, last);
+  const std::uint64_t wanted = multiply_high(block_sum_u64(all, scratch), p.top_p);
+  return last_steps(row, WeightUpTo{last}, wanted == 0 ? 1u : wanted, scratch);
 }
 
 // The sum of v over the lanes before this one.
@@ -166,7 +191,7 @@ MIXTAPE_DEVICE void sample_forward(const SamplingParams& p, Global<const T> x, G
     if (thread_x() == 0) indices[r] = place;
     return;
   }
-  const std::uint32_t last = p.cuts_tail != 0 ? last_steps(row, p.top_p, scratch) : kNoSteps;
+  const std::uint32_t last = last_of(row, p, scratch);
   const std::int64_t tile_cols = (p.cols + kDrawTiles * kLanes - 1) / (kDrawTiles * kLanes) * kLanes;
   const int tiles = static_cast<int>((p.cols + tile_cols - 1) / tile_cols);
   for (int tile = tiles + thread_x(); tile < kDrawTiles; tile += threads_x()) sums[tile] = 0;

@@ -7,10 +7,12 @@ namespace mixtape {
 struct SamplingParams {
   std::int64_t rows;
   std::int64_t cols;
-  float factor;             // log2(e) / temperature
-  std::uint32_t cuts_tail;  // whether top_p is below 1
-  std::uint64_t top_p;      // in units of 2^-64
-  std::uint64_t seed;       // mixed
+  float factor;              // log2(e) / temperature
+  std::uint32_t cuts_tail;   // whether top_p is below 1
+  std::uint64_t top_p;       // in units of 2^-64
+  std::uint64_t top_k;       // 0: all
+  std::uint64_t most_steps;  // of an entry that takes part, below 2^32
+  std::uint64_t seed;        // mixed
   std::uint64_t step;
 };
 

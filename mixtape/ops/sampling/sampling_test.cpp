@@ -58,6 +58,8 @@ TEST(Sampling, SameIndicesAsTheCpu) {
                                                {0.7, 0.95, 3, 4},
                                                {3.0, 0.5, 5, 6},
                                                {1e-30, 0.9, 7, 8},
+                                               {1.5, 1.0, 9, 10, 40},
+                                               {1.5, 0.9, 11, 12, 40, 0.02},
                                                {0.0}})
           EXPECT_EQ(sample_of(device, logits, options), sample_of(Device::cpu(), logits, options))
               << device.name() << " " << dtype << " " << cols << " " << options.temperature;
@@ -74,10 +76,11 @@ TEST(Sampling, DrawsFollowTheProbabilities) {
   for (std::int64_t r = 0; r < kRows; ++r) all.values.insert(all.values.end(), logits.begin(), logits.end());
   for (const Device& device : testing::test_devices()) {
     if (device.name() == "sim") continue;
-    for (const double top_p : {1.0, 0.8}) {
-      const std::vector<double> p = oracle::sampling_probabilities(logits, 0.8, top_p);
+    for (const oracle::Cuts& cuts : {oracle::Cuts{}, {.top_p = 0.8}, {.top_k = 3}, {.min_p = 0.2}}) {
+      const std::vector<double> p = oracle::sampling_probabilities(logits, 0.8, cuts);
       std::vector<double> found(10, 0.0);
-      for (const std::uint32_t id : sample_of(device, all, {0.8, top_p, 42, 7})) found[id] += 1.0;
+      for (const std::uint32_t id : sample_of(device, all, {0.8, cuts.top_p, 42, 7, cuts.top_k, cuts.min_p}))
+        found[id] += 1.0;
       double chi = 0.0;
       for (std::size_t c = 0; c < 10; ++c) {
         const double wanted = p[c] * kRows;
@@ -87,7 +90,7 @@ TEST(Sampling, DrawsFollowTheProbabilities) {
           chi += (found[c] - wanted) * (found[c] - wanted) / wanted;
         }
       }
-      EXPECT_LT(chi, 30.0) << "top_p " << top_p;
+      EXPECT_LT(chi, 30.0) << "top_p " << cuts.top_p << ", top_k " << cuts.top_k << ", min_p " << cuts.min_p;
     }
   }
 }
@@ -143,6 +146,25 @@ TEST(Sampling, TopPKeepsTheMostProbableAndTheirEquals) {
   }
 }
 
+// Shares of about .51 .19 .19 .07 .03 .01.
+TEST(Sampling, TopKAndMinPKeepEqualsToo) {
+  for (const Device& device : testing::test_devices()) {
+    const testing::HostTensor logits = row_of({-1.0, 0.0, 2.0, -2.0, 1.0, 1.0});
+    std::vector<bool> two(6, false), half(6, false);
+    for (std::uint64_t step = 0; step < 60; ++step) {
+      two[sample_of(device, logits, {1.0, 1.0, 1, step, 2})[0]] = true;
+      half[sample_of(device, logits, {1.0, 1.0, 1, step, 0, 0.36})[0]] = true;
+      EXPECT_EQ(sample_of(device, logits, {1.0, 1.0, 1, step, 1}), Ids{2});
+      EXPECT_EQ(sample_of(device, logits, {1.0, 1.0, 1, step, 0, 1.0}), Ids{2});
+    }
+    EXPECT_EQ(two, (std::vector<bool>{false, false, true, false, true, true}));
+    EXPECT_EQ(half, two);
+    const testing::HostTensor even = row_of(std::vector<double>(70, 0.5));
+    EXPECT_EQ(sample_of(device, even, {1.0, 1.0, 1, 2, 3}), sample_of(device, even, {1.0, 1.0, 1, 2}));
+    EXPECT_EQ(sample_of(device, even, {1.0, 1.0, 1, 2, 1000}), sample_of(device, even, {1.0, 1.0, 1, 2}));
+  }
+}
+
 TEST(Sampling, ArgmaxTakesTheLowestOfEquals) {
   for (const Device& device : testing::test_devices()) {
     CommandEncoder encoder(device);
@@ -192,6 +214,8 @@ TEST(Sampling, RefusesBadArguments) {
   MIXTAPE_EXPECT_ERROR(sample({-1.0, 1.0, 0, 0}), code, "sample: temperature is -1");
   MIXTAPE_EXPECT_ERROR(sample({NAN, 1.0, 0, 0}), code, "sample: temperature is nan");
   MIXTAPE_EXPECT_ERROR(sample({1.0, 1.5, 0, 0}), code, "sample: top_p is 1.5");
+  MIXTAPE_EXPECT_ERROR(sample({1.0, 1.0, 0, 0, -1}), code, "sample: top_k is -1");
+  MIXTAPE_EXPECT_ERROR(sample({1.0, 1.0, 0, 0, 0, NAN}), code, "sample: min_p is nan");
   MIXTAPE_EXPECT_ERROR(sample({1.0, 1.0, 0, std::uint64_t{1} << 32}), code, "sample: step is 4294967296");
   MIXTAPE_EXPECT_ERROR(sample_forward(encoder, device.alloc_uninitialized(DType::f16, {1, (1 << 23) + 1}), {},
                                       device.alloc(DType::u32, {1})),
