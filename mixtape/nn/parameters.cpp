@@ -1,6 +1,7 @@
 #include "mixtape/nn/parameters.h"
 
 #include "mixtape/io/tensor_list.h"
+#include "mixtape/quant/tensor_providers.h"
 #include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
@@ -27,7 +28,8 @@ void check_shape(const ModelSource& source, const std::string& name, const Shape
 }  // namespace
 
 Parameters load_parameters(const ModelSource& source, const ModelConfig& config, DType dtype,
-                           const Device& device) {
+                           const Device& device, Blocks blocks) {
+  const bool keeps_blocks = blocks == Blocks::kept && device.caps().has_host_memory;
   const QuantizedReader reader(source);
   Parameters parameters;
   for (const ModelTensor& t : tensor_list(config)) {
@@ -37,6 +39,10 @@ Parameters load_parameters(const ModelSource& source, const ModelConfig& config,
       continue;
     }
     check_shape(source, t.name, t.shape);
+    if (auto stored = keeps_blocks ? load_stored_blocks(source, t) : std::nullopt) {
+      parameters.quantized.emplace(path, *stored);
+      continue;
+    }
     parameters.dense.emplace(t.name, source.load(t.name, dtype, device));
   }
   return parameters;

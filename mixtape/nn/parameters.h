@@ -21,10 +21,14 @@ struct Parameters {
   std::size_t bytes() const;
 };
 
+// What becomes of a GGUF file's blocks: floats, or where the device has host memory affine codes with f32 scales, which
+// take less room and are read in less time where a text grows token by token.
+enum class Blocks { decoded, kept };
+
 // All tensors of the model, float ones in `dtype`; a quantized directory gives quantized matrices, whose
 // scales and biases are in `dtype` too. Throws format for a tensor that the source lacks or whose shape
 // differs, naming file, tensor, found and wanted.
 Parameters load_parameters(const ModelSource& source, const ModelConfig& config, DType dtype,
-                           const Device& device);
+                           const Device& device, Blocks blocks = Blocks::decoded);
 
 }  // namespace mixtape

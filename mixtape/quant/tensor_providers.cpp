@@ -124,11 +124,17 @@ TensorProvider stored_tensors(const ModelSource& source) {
             const ModelTensor& tensor = tensors.at(m.source);
             const GgufTensor* blocks = find_blocks(source, tensor);
             if (blocks == nullptr) return reader->load(m.path, m.shape, DType::f32, Device::cpu());
-            QuantizedWeight weight = load_blocks(tensor, *blocks);
-            if (!m.stored->is_blocks()) weight.blocks = {};
-            return weight;
+            return m.stored->is_blocks() ? load_blocks(tensor, *blocks) : *load_stored_blocks(source, tensor);
           },
           nullptr};
+}
+
+std::optional<QuantizedWeight> load_stored_blocks(const ModelSource& source, const ModelTensor& tensor) {
+  const GgufTensor* blocks = tensor.kind == TensorKind::vector ? nullptr : find_blocks(source, tensor);
+  if (blocks == nullptr) return std::nullopt;
+  QuantizedWeight weight = load_blocks(tensor, *blocks);
+  weight.blocks = {};
+  return weight;
 }
 
 QuantizationPlan plan_of_decoded(const ModelSource& source) {

@@ -19,6 +19,10 @@ QuantizationPlan plan_of_stored(const ModelSource& source);
 // `source` must outlive it.
 TensorProvider stored_tensors(const ModelSource& source);
 
+// A matrix that a GGUF file holds as blocks, as affine codes with the scales and biases, f32 on the host, that these
+// stand for; nothing where the source has none of it.
+std::optional<QuantizedWeight> load_stored_blocks(const ModelSource& source, const ModelTensor& tensor);
+
 // The most common format of the modules, and what deviates from it.
 QuantizationConfig config_of(const std::vector<PlannedModule>& modules);
 

@@ -89,10 +89,13 @@ std::vector<OpCheck> quantized_matmul_checks(const Device& device, DType dtype) 
   };
   for (const std::int32_t bits : {2, 3, 4, 5, 6, 8}) {
     for (const std::int32_t group : {16, 32, 64, 128}) {
-      if (dtype == DType::f32 || group == 64) add({{3, 2 * group, {5}}, {bits, group}, dtype, dtype, dtype});
+      if (dtype != DType::f32 && group != 64) continue;
+      add({{3, 2 * group, {5}}, {bits, group}, dtype, dtype, dtype});
+      add({{3, 2 * group, {1}}, {bits, group}, dtype, dtype, dtype});  // few rows: the CPU's other path
     }
   }
   add({{2, 32, {0}}, {4, 32}, dtype, dtype, dtype});
+  for (const std::int64_t rows : {2, 3, 4}) add({{70, 96, {rows}}, {5, 32}, dtype, dtype, dtype});
   add({{2, 32, {3}}, {4, 32}, dtype, dtype, dtype});
   for (const DType scales : testing::kValueDtypes)
     add({{37, 96, {19}}, {4, 32}, dtype, scales, scales == DType::f32 ? DType::f32 : dtype});

@@ -7,6 +7,7 @@
 #include "mixtape/backend/cpu/scratch.h"
 #include "mixtape/ops/grouped_matmul/group_offsets.h"
 #include "mixtape/ops/quantize/quantize_cpu.h"
+#include "mixtape/ops/quantized_matmul/few_rows_cpu.h"
 #include "mixtape/ops/quantized_matmul/quantized_matmul_params.h"
 
 namespace mixtape {
@@ -131,9 +132,54 @@ void forward_as(const HostCall& call, const Product& product) {
   });
 }
 
+// Up to so many rows of x the weight is decoded beside their products: its values never leave the registers.
+constexpr std::int64_t kFewRows = 4;
+
+bool has_few_rows(const Product& product) {
+  for (std::int64_t e = 0; e < product.p.experts; ++e) {
+    if (product.rows(e) > kFewRows) return false;
+  }
+  return true;
+}
+
+// One expert's rows of x, by rows [begin, end) of its matrix.
+void multiply_part(const Product& product, const cpu::QuantizedRows& w, const float* x, std::int64_t expert,
+                   std::int64_t begin, std::int64_t end) {
+  const QuantizedMatmulParams& p = product.p;
+  thread_local cpu::Scratch scratch;
+  const std::int64_t first = product.first(expert), rows = product.rows(expert), n = end - begin;
+  const std::int64_t row = expert * p.n + begin;
+  float* y = scratch.get<float>(static_cast<std::size_t>(rows * n));
+  cpu::multiply_few_rows(w, row, row + n, x + first * p.k, rows, y, n);
+  const DType dtype = product.call.writes[0].dtype();
+  cpu::store_block(y, n, rows, n, dtype,
+                   cpu::element(dtype, product.call.write<std::byte>(0), first * p.n + begin), p.n, false);
+}
+
+void forward_few(const HostCall& call, const Product& product) {
+  const QuantizedMatmulParams& p = product.p;
+  const cpu::QuantizedRows w({call.reads[1], call.reads[2], call.reads[3], p.format});
+  thread_local cpu::Scratch scratch;
+  float* x = scratch.get<float>(static_cast<std::size_t>(p.rows * p.k));
+  cpu::load_block(call.reads[0].dtype(), call.read<std::byte>(0), p.k, p.rows, p.k, x, p.k);
+  std::vector<std::int64_t> experts;
+  for (std::int64_t e = 0; e < p.experts; ++e) {
+    if (product.rows(e) > 0) experts.push_back(e);
+  }
+  const auto count = static_cast<std::int64_t>(experts.size());
+  cpu::parallel_for(count * p.n, cpu::row_grain(p.k), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t n = i % p.n, until = std::min(end - i, p.n - n);
+      multiply_part(product, w, x, experts[static_cast<std::size_t>(i / p.n)], n, n + until);
+      i += until;
+    }
+  });
+}
+
 void forward(const HostCall& call) {
   const Product product(call);
   if (product.is_bad()) return zero_outputs(call, 0);
+  if (has_few_rows(product)) return forward_few(call, product);
   (decodes_to_bf16(call) ? forward_as<bf16> : forward_as<float>)(call, product);
 }
 
