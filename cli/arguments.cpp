@@ -107,7 +107,7 @@ void check_words(const CLI::App& command, Words words) {
     if (!looks_like_option(words[i])) {
       require(place != nullptr, command.get_name(), ": '", words[i], "' belongs to no option");
       given.add(*place);
-      place = nullptr;  // one word has it
+      if (place->get_items_expected_max() == 1) place = nullptr;  // one word has it
       continue;
     }
     const OptionWord word = split(words[i]);

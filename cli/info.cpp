@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -13,9 +12,9 @@
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/quote.h"
+#include "cli/stored_forms.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/gguf.h"
-#include "mixtape/io/tensor_list.h"
 #include "mixtape/io/tokenizer_files.h"
 #include "mixtape/quant/quantized_model.h"
 
@@ -136,78 +135,28 @@ void tell_text(Facts& facts, const ModelSource& source) {
   }
 }
 
-// What is stored alike: as "3 bits, group 64", "bf16", "Q4_K".
-struct Form {
-  std::int64_t tensors = 0, weights = 0;
-  double bytes = 0.0;
-};
-using Forms = std::map<std::string, Form>;
-
-void count(Forms& forms, const std::string& name, std::int64_t weights, double bytes) {
-  Form& form = forms[name];
-  ++form.tensors;
-  form.weights += weights;
-  form.bytes += bytes;
-}
-
-double stored_bytes(const ModelSource& source, const std::string& tensor) {
-  return static_cast<double>(source.shape(tensor).numel()) *
-         static_cast<double>(size_of(source.stored_dtype(tensor)));
-}
-
-std::string form_of(const AffineParams& p) { return fmt::format("{} bits, group {}", p.bits, p.group_size); }
-
-Forms forms_of_directory(const ModelSource& source, const std::vector<ModelTensor>& tensors) {
-  Forms forms;
-  const QuantizedReader reader(source);
-  for (const ModelTensor& t : tensors) {
-    const std::string path = module_path(t.name);
-    if (t.name.ends_with(".weight") && reader.is_quantized(path)) {
-      const AffineParams params = reader.format(path, t.shape);
-      double bytes = 0.0;
-      for (const char* part : {".weight", ".scales", ".biases"}) bytes += stored_bytes(source, path + part);
-      count(forms, form_of(params), t.shape.numel(), bytes);
-    } else {
-      count(forms, name(source.stored_dtype(t.name)), t.shape.numel(), stored_bytes(source, t.name));
-    }
-  }
-  return forms;
-}
-
-Forms forms_of_gguf(const fs::path& path) {
-  Forms forms;
-  const GgufFile file(path);
-  for (const GgufTensor& t : file.tensors()) {
-    count(forms, gguf_type_info(t.type).name, t.shape.numel(), static_cast<double>(t.bytes.size()));
-  }
-  return forms;
-}
-
-void tell_forms(Facts& facts, const Forms& forms) {
-  Form all;
+void tell_forms(Facts& facts, const StoredForms& forms) {
+  const StoredForm all = total(forms);
   Object list = Object::array();
   std::vector<std::string> rows;
   for (const auto& [name, f] : forms) {
-    all.weights += f.weights;
-    all.bytes += f.bytes;
-    const double bits = 8.0 * f.bytes / static_cast<double>(f.weights);
     rows.push_back(fmt::format("{:<18} {:>5} tensors {:>10.2f} million weights {:>10} {:>7.3f} bits", name,
-                               f.tensors, static_cast<double>(f.weights) / 1e6, format_bytes(f.bytes), bits));
+                               f.tensors, static_cast<double>(f.weights) / 1e6, format_bytes(f.bytes),
+                               f.bits_per_weight()));
     list.push_back({{"form", name},
                     {"tensors", f.tensors},
                     {"weights", f.weights},
                     {"bytes", f.bytes},
-                    {"bits_per_weight", bits}});
+                    {"bits_per_weight", f.bits_per_weight()}});
   }
   facts.add("parameters", fmt::format("{:.2f} million", static_cast<double>(all.weights) / 1e6), all.weights);
-  const double bits = 8.0 * all.bytes / static_cast<double>(all.weights);
-  facts.add("bits per weight", fmt::format("{:.3f}", bits), bits);
+  facts.add("bits per weight", fmt::format("{:.3f}", all.bits_per_weight()), all.bits_per_weight());
   facts.add("stored as", rows.front(), std::move(list));
   for (std::size_t i = 1; i < rows.size(); ++i) facts.add_row(rows[i]);
 }
 
 // The default of config.json says nothing where each module has a format of its own.
-void tell_quantization(Facts& facts, const ModelSource& source, const Forms& forms) {
+void tell_quantization(Facts& facts, const ModelSource& source, const StoredForms& forms) {
   const auto config = QuantizationConfig::find(source.config_json(), source.where());
   if (!config) return;
   const AffineParams p = config->defaults;
@@ -259,8 +208,7 @@ void run_info(const InfoOptions& o) {
   Facts facts;
   tell_config(facts, config);
   tell_text(facts, *source);
-  const Forms forms =
-      fs::is_directory(path) ? forms_of_directory(*source, tensor_list(config)) : forms_of_gguf(path);
+  const StoredForms forms = stored_forms(*source, path);
   tell_quantization(facts, *source, forms);
   tell_forms(facts, forms);
   tell_size(facts, path);

@@ -102,7 +102,9 @@ int run_program(int argc, char** argv) {
   add_convert(app, status);
   add_quantize(app, status);
   add_eval(app, status);
+  add_compare(app, status);
   add_generate(app, status);
+  add_chat(app, status);
   add_train(app, status);
   add_info(app, status);
   add_doctor(app, status);

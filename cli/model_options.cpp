@@ -36,7 +36,11 @@ void ModelOptions::add(CLI::App& command) {
       .path("-m,--model,model", path, "MODEL",
             "Hugging Face or MLX directory, GGUF file, or owner/name in the Hugging Face cache")
       ->required();
-  group.path("--device", device, "NAME", kDeviceHelp);
+  add_device(command);
+}
+
+void ModelOptions::add_device(CLI::App& command) {
+  OptionGroup(command, "Model").path("--device", device, "NAME", kDeviceHelp);
 }
 
 void ModelOptions::add_dtype(CLI::App& command) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 
-std::atomic<bool> only_asks = false, ending = false;
+std::atomic<bool> only_asks = false, ending = false, in_scope = false;
 std::atomic<int> asked = 0;  // the signal
 
 sigset_t handled_signals() {
@@ -43,6 +43,7 @@ void wait_for_signals(sigset_t set) {
   for (;;) {
     int signal = 0;
     if (sigwait(&set, &signal) != 0) continue;
+    if (in_scope && signal == SIGINT && asked.exchange(signal) == 0) continue;
     if (only_asks && asked.exchange(signal) == 0) {
       note(signal == SIGINT ? "stopping after this batch; press Ctrl-C again to quit at once"
                             : "stopping after this batch; a second signal quits at once");
@@ -65,6 +66,13 @@ void handle_signals() {
 
 void watch_interrupts() { only_asks = true; }
 bool interrupted() { return asked != 0; }
+
+InterruptScope::InterruptScope() { in_scope = true; }
+InterruptScope::~InterruptScope() {
+  in_scope = false;
+  cli::asked = 0;
+}
+bool InterruptScope::asked() const { return cli::asked != 0; }
 
 void end_by_signal() {
   std::fflush(stdout);

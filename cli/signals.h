@@ -12,6 +12,16 @@ void handle_signals();
 void watch_interrupts();
 bool interrupted();
 
+// While one lives, the first Ctrl-C only asks, without a word; other signals, and a second Ctrl-C, end the program.
+class InterruptScope {
+ public:
+  InterruptScope();
+  ~InterruptScope();
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+  bool asked() const;
+};
+
 // Ends the program by the signal that asked, as a shell expects; see interrupted().
 [[noreturn]] void end_by_signal();
 

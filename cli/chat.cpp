@@ -1,0 +1,253 @@
+// mixtape chat: a conversation with a model, or with two side by side.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/loaded_model.h"
+#include "cli/open_device.h"
+#include "cli/progress.h"
+#include "cli/quote.h"
+#include "cli/sampling_flags.h"
+#include "cli/signals.h"
+#include "cli/terminal.h"
+#include "cli/text_printer.h"
+#include "mixtape/core/stopwatch.h"
+#include "mixtape/io/chat_template.h"
+#include "mixtape/io/text_utf8.h"
+
+namespace mixtape::cli {
+namespace {
+
+constexpr const char* kCommands = "/again  another answer    /clear  begin anew    /help    /exit, or Ctrl-D";
+
+struct ChatCommand {
+  ModelOptions model;
+  SamplingFlags sampling = {.count = 1024};
+  std::string against, system, date;
+};
+
+// One model and what was said to it and by it.
+class Party {
+ public:
+  Party(const ChatCommand& o, const std::string& path, const Device& device)
+      : o_(o), loaded_(options_of(o, path), device), sample_(o.sampling.sample) {
+    const auto found = ChatTemplate::from_source(*loaded_.opened().source);
+    require(found.has_value(), loaded_.opened().source->where(),
+            ": found no chat template, expected one; mixtape generate continues any text");
+    template_ = *found;
+    sample_.stop = loaded_.stop();
+    clear();
+    messages_.push_back({{"role", "user"}, {"content", "?"}});
+    tokens();  // a template that refuses a system message says so now
+    clear();
+  }
+
+  void clear() {
+    messages_ = nlohmann::ordered_json::array();
+    if (!o_.system.empty()) messages_.push_back({{"role", "system"}, {"content", o_.system}});
+  }
+
+  // Without the last answer; false where there is none.
+  bool take_back() {
+    if (messages_.empty() || messages_.back()["role"] != "assistant") return false;
+    messages_.erase(messages_.size() - 1);
+    ++sample_.seed;
+    return true;
+  }
+
+  void hear(const std::string& text) { messages_.push_back({{"role", "user"}, {"content", text}}); }
+
+  // Prints its answer to what it heard last.
+  void answer() {
+    const TokenRow ids = tokens();
+    const std::int64_t room = room_after(ids);
+    if (room <= 0) {
+      messages_.erase(messages_.size() - 1);
+      return note("the model's context is full; /clear begins anew");
+    }
+    if (!goes_on(ids)) state_ = {};
+    const auto fed = static_cast<double>(std::ssize(ids) - state_.length);
+    seen_ = ids;
+    draw(ids, std::min(room, o_.sampling.count), fed);
+    const TokenRow said(seen_.begin() + std::ssize(ids), seen_.end());
+    messages_.push_back({{"role", "assistant"}, {"content", loaded_.tokenizer().decode(said, true)}});
+  }
+
+ private:
+  static ModelOptions options_of(const ChatCommand& o, const std::string& path) {
+    ModelOptions options = o.model;
+    options.path = path;
+    return options;
+  }
+
+  // The conversation, up to where the model speaks.
+  TokenRow tokens() const {
+    ChatOptions options;
+    options.add_generation_prompt = true;
+    options.now = today(o_.date);
+    TokenRow ids = loaded_.tokenizer().encode(template_->render(messages_.dump(), options), false);
+    if (ids.empty()) ids = {first_token(loaded_.opened())};
+    check_ids(std::vector<TokenRow>{ids}, loaded_.opened().config.vocab_size);
+    return ids;
+  }
+
+  std::int64_t room_after(const TokenRow& ids) const {
+    const std::int64_t most = loaded_.opened().config.max_position_embeddings;
+    return most > 0 ? most - std::ssize(ids) : o_.sampling.count;
+  }
+
+  // Whether `ids` begin with all that the state holds. A template may write an answer in another way than it was said.
+  bool goes_on(const TokenRow& ids) const {
+    return state_.length < std::ssize(ids) &&
+           std::equal(seen_.begin(), seen_.begin() + state_.length, ids.begin());
+  }
+
+  void draw(const TokenRow& ids, std::int64_t count, double fed) {
+    const InterruptScope interrupts;
+    TextPrinter printer(loaded_.tokenizer());
+    const Stopwatch watch;
+    double first = 0.0;
+    const auto add = [&](std::size_t, std::uint32_t id) {
+      if (std::ssize(seen_) == std::ssize(ids)) first = watch.seconds();
+      seen_.push_back(id);
+      if (std::find(sample_.stop.begin(), sample_.stop.end(), id) == sample_.stop.end()) printer.add(id);
+    };
+    const RunHooks hooks{.progress = {}, .should_stop = [&] { return interrupts.asked(); }};
+    try {
+      sample(loaded_.model(), loaded_.tape(), {ids}, count, sample_, add, hooks, &state_);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::interrupted) throw;
+    }
+    fmt::print("\n");
+    std::fflush(stdout);
+    show_speed(fed, first, static_cast<double>(seen_.size() - ids.size()), watch.seconds());
+  }
+
+  static void show_speed(double fed, double first, double drawn, double seconds) {
+    if (drawn < 2 || !can_rewrite_line()) return;
+    note(fmt::format("[{:.0f} tokens, {}; {:.0f} before them, {}]", drawn,
+                     format_rate((drawn - 1) / (seconds - first), "tokens"), fed,
+                     format_rate(fed / first, "tokens")));
+  }
+
+  const ChatCommand& o_;
+  LoadedModel loaded_;
+  SampleOptions sample_;
+  std::optional<ChatTemplate> template_;
+  nlohmann::ordered_json messages_;
+  TokenRow seen_;  // the state holds the first of them
+  GenerationState state_;
+};
+
+// A line, and those that it is continued by; false at the end of the input.
+bool read_message(bool is_terminal, std::string& text) {
+  text.clear();
+  for (bool goes_on = true; goes_on;) {
+    if (is_terminal) {
+      fmt::print("{}", text.empty() ? "> " : ". ");
+      std::fflush(stdout);
+    }
+    std::string line;
+    if (!std::getline(std::cin, line)) return !text.empty();
+    if (line.ends_with('\r')) line.pop_back();
+    goes_on = line.ends_with('\\');
+    if (goes_on) line.back() = '\n';
+    text += line;
+  }
+  return true;
+}
+
+bool is_valid(const std::string& text) {
+  try {
+    require_utf8(text, "the message");
+    return true;
+  } catch (const Error& error) {
+    note(str("mixtape: ", error.what()));
+    return false;
+  }
+}
+
+class Conversation {
+ public:
+  explicit Conversation(const ChatCommand& o) : is_terminal_(::isatty(STDIN_FILENO) != 0) {
+    const Device device = open_device(o.model.device, stderr);
+    names_ = {o.model.path};
+    if (!o.against.empty()) names_.push_back(o.against);
+    for (const std::string& name : names_) parties_.push_back(std::make_unique<Party>(o, name, device));
+  }
+
+  void run() {
+    if (is_terminal_) note(kCommands);
+    std::string text;
+    while (read_message(is_terminal_, text)) {
+      if (text.find_first_not_of(" \t\n") == text.npos) continue;
+      if (text == "/exit" || text == "/quit") return;
+      if (text.starts_with('/')) {
+        obey(text);
+      } else if (is_valid(text)) {
+        for (const auto& party : parties_) party->hear(text);
+        answer();
+      }
+    }
+    if (is_terminal_) fmt::print("\n");
+  }
+
+ private:
+  void obey(const std::string& command) {
+    if (command == "/clear") {
+      for (const auto& party : parties_) party->clear();
+    } else if (command == "/again") {
+      bool is_there = true;
+      for (const auto& party : parties_) is_there = party->take_back() && is_there;
+      is_there ? answer() : note("there is no answer yet");
+    } else {
+      if (command != "/help") note("unknown command " + printable(command));
+      note(kCommands);
+    }
+  }
+
+  void answer() {
+    for (std::size_t i = 0; i < parties_.size(); ++i) {
+      if (parties_.size() > 1) fmt::print("[{}]\n", printable(names_[i]));
+      parties_[i]->answer();
+    }
+  }
+
+  bool is_terminal_;
+  std::vector<std::string> names_;
+  std::vector<std::unique_ptr<Party>> parties_;
+};
+
+}  // namespace
+
+void add_chat(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("chat", "A conversation, in the model's chat template.");
+  auto o = std::make_shared<ChatCommand>();
+  o->model.add(*command);
+  o->model.add_dtype(*command);
+  OptionGroup(*command, "Model")
+      .path("--against", o->against, "MODEL",
+            "A second model, that answers the same beside it: the teacher, say");
+  OptionGroup group(*command, "Text");
+  group.text("--system,--system-prompt", o->system, "TEXT", "What the model is told before the conversation");
+  group.path("--date", o->date, "DATE",
+             "What the chat template takes for today, YYYY-MM-DD; today if not given");
+  o->sampling.add(*command, "Sampling");
+  command->footer(
+      "A line that ends in \\ goes on in the next. Ctrl-C stops an answer.\n"
+      "Examples:\n"
+      "  mixtape chat -m Qwen3-0.6B-3bit\n"
+      "  mixtape chat -m Qwen3-3bit --against Qwen3-0.6B --system 'Be brief.'\n"
+      "  echo 'Why is the sky blue?' | mixtape chat -m Qwen3-0.6B-3bit --temp 0");
+  command->callback([o, command] {
+    require_utf8(o->system, "--system");
+    o->sampling.check(*command);
+    Conversation(*o).run();
+  });
+}
+
+}  // namespace mixtape::cli

@@ -1,0 +1,166 @@
+// mixtape compare: several students of one teacher in one table.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "cli/commands.h"
+#include "cli/evaluation_table.h"
+#include "cli/evaluator.h"
+#include "cli/model_path.h"
+#include "cli/open_device.h"
+#include "cli/outputs.h"
+#include "cli/quote.h"
+#include "cli/stored_forms.h"
+
+namespace mixtape::cli {
+namespace {
+
+struct CompareOptions {
+  ModelOptions model;  // without its path
+  std::vector<std::string> students;
+  EvaluatorOptions evaluator;
+  std::string json_file;
+
+  void check(const CLI::App& command) const {
+    require(students.size() > 1, "compare: found ", students.size(), " model, expected two or more");
+    require(!evaluator.teacher.empty() || !evaluator.base.empty(),
+            "compare: found no teacher, expected --teacher or --base");
+    evaluator.check(command);
+  }
+  std::vector<std::string> inputs() const {
+    std::vector<std::string> all = evaluator.inputs();
+    all.insert(all.end(), students.begin(), students.end());
+    return all;
+  }
+};
+
+struct Student {
+  std::string name;
+  std::unique_ptr<ModelSource> source;
+  StoredForm size;
+  Evaluation evaluation = {};
+};
+
+std::vector<Student> open_students(const std::vector<std::string>& names, std::int64_t wanted_vocab_size) {
+  std::vector<Student> students;
+  for (const std::string& name : names) {
+    const std::filesystem::path path = find_model(name);
+    auto source = open_model(path);
+    const std::int64_t vocab_size = source->config().vocab_size;
+    require(vocab_size == wanted_vocab_size, source->where(), ": found a vocabulary of ", vocab_size,
+            " tokens, expected ", wanted_vocab_size, " as in ", names[0]);
+    const StoredForm size = total(stored_forms(*source, path));
+    students.push_back({name, std::move(source), size});
+  }
+  return students;
+}
+
+std::string perplexity(double value, double error) { return with_error(value, error, value < 100.0 ? 3 : 1); }
+
+void print_table(const std::vector<Student>& students) {
+  const Evaluation& first = students[0].evaluation;
+  fmt::print("\n{:<4}{:>10}{:>7}  {}\n", "", "size", "bits", "model");
+  for (std::size_t i = 0; i < students.size(); ++i) {
+    const Student& s = students[i];
+    fmt::print("{:<4}{:>10}{:>7.3f}  {}\n", i + 1, format_bytes(s.size.bytes), s.size.bits_per_weight(),
+               printable(s.name));
+  }
+  fmt::print("\n");
+  const auto row = [](const std::string& name, const std::string& ppl, const std::string& kl,
+                      const std::string& p99, const std::string& top1, const std::string& beside) {
+    const std::string line =
+        fmt::format("{:<7}{:>15}{:>18}{:>8}{:>13}{:>19}", name, ppl, kl, p99, top1, beside);
+    fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+  };
+  row("", "ppl", "KL mean", "KL p99", "same top 1 %", "KL minus that of 1");
+  row("teacher", perplexity(first.teacher_perplexity, first.teacher_perplexity_error), "", "", "", "");
+  for (std::size_t i = 0; i < students.size(); ++i) {
+    const Evaluation& e = students[i].evaluation;
+    const Estimate beside = kl_difference(first, e);
+    row(std::to_string(i + 1), perplexity(e.perplexity, e.perplexity_error),
+        with_error(e.kl->mean, e.kl->mean_error, 5), fmt::format("{:.4f}", e.kl->p99),
+        with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2),
+        i == 0 ? "" : fmt::format("{:+.5f} +-{:.5f}", beside.value, beside.error));
+  }
+}
+
+// From the closest to its teacher to the farthest.
+std::vector<std::size_t> ranking(const std::vector<Student>& students) {
+  std::vector<std::size_t> order(students.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return students[a].evaluation.kl->mean < students[b].evaluation.kl->mean;
+  });
+  return order;
+}
+
+void print_closest(const std::vector<Student>& students, const std::vector<std::size_t>& order) {
+  constexpr double kSure = 2.0;  // standard errors; less may well be chance
+  const Estimate lead = kl_difference(students[order[0]].evaluation, students[order[1]].evaluation);
+  const bool is_sure = lead.value > kSure * lead.error;
+  fmt::print("\nclosest  {}{}: KL lower by {:.5f} +-{:.5f} than that of {}{}\n", order[0] + 1,
+             is_sure ? "" : ", maybe", lead.value, lead.error, order[1] + 1,
+             is_sure ? "" : "; more text would tell");
+}
+
+nlohmann::json report_of(const std::vector<Student>& students, const std::vector<std::size_t>& order) {
+  nlohmann::json models = nlohmann::json::array();
+  for (const Student& s : students) {
+    nlohmann::json entry = figures(s.evaluation);
+    const Estimate beside = kl_difference(students[0].evaluation, s.evaluation);
+    entry.update({{"model", s.name},
+                  {"bytes", s.size.bytes},
+                  {"bits_per_weight", s.size.bits_per_weight()},
+                  {"kl_minus_first", {{"mean", beside.value}, {"error", beside.error}}}});
+    models.push_back(std::move(entry));
+  }
+  return {{"models", models}, {"closest", order[0]}};
+}
+
+void run_compare(const CompareOptions& o) {
+  ReportFile report(o.json_file, o.inputs());
+  const Device device = open_device(o.model.device);
+  ModelOptions first = o.model;
+  first.path = o.students[0];
+  const OpenedModel opened = first.open();
+  std::vector<Student> students = open_students(o.students, opened.config.vocab_size);
+  Evaluator evaluator(o.evaluator, opened, first.compute_dtype(opened.config), device, students.size());
+  StageDisplay display;
+  for (std::size_t i = 0; i < students.size(); ++i)
+    students[i].evaluation =
+        evaluator.measure(*students[i].source, fmt::format("evaluating {}", i + 1), display);
+  display.close();
+  const std::vector<std::size_t> order = ranking(students);
+  print_table(students);
+  print_closest(students, order);
+  nlohmann::json json = report_of(students, order);
+  json["first_position"] = evaluator.first_position();
+  report.write(json);
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("compare", "Several students of one teacher in one table.");
+  auto o = std::make_shared<CompareOptions>();
+  OptionGroup(*command, "Model")
+      .paths("-m,--model,model", o->students, "MODEL", "A student; two or more, all of one vocabulary")
+      ->required();
+  o->model.add_device(*command);
+  o->model.add_dtype(*command);
+  o->evaluator.add(*command);
+  OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
+  command->footer(
+      "Examples:\n"
+      "  mixtape compare Qwen3-3bit Qwen3-4bit --teacher Qwen3-0.6B --text wiki.txt\n"
+      "  mixtape compare a.gguf b.gguf c.gguf --base wiki.base --json -");
+  command->callback([o, command] {
+    o->check(*command);
+    run_compare(*o);
+  });
+}
+
+}  // namespace mixtape::cli

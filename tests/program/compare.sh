@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# compare: one table of several students, in which each figure is what eval says of it.
+# usage: tests/program/compare.sh SOURCE_DIR MIXTAPE
+source "$(dirname "$0")/lib.sh"
+story 60 >"$work/story"
+for bits in 3 4; do expect 0 "wrote" quantize --model "$model" --out "$work/$bits" --bits $bits --group-size 32; done
+expect 0 "wrote" quantize --model "$model" --out "$work/q.gguf" --type q8_0
+text="--text $work/story --length 33"
+compare="compare $work/3 $work/4 $work/q.gguf"
+
+# shellcheck disable=SC2086
+{
+  expect 0 "closest  3: KL lower by" $compare --teacher "$model" $text --json "$work/json"
+  for line in "teacher" "KL minus that of 1" "$work/q.gguf"; do
+    grep -qF -- "$line" <<<"$output" || complain "compare: no '$line' in: $output"
+  done
+  long=$(grep -v '^device ' <<<"$output" | awk 'length($0) > 80')
+  [ -z "$long" ] || complain "compare: wider than 80 columns: $long"
+  for bits in 3 4; do
+    expect 0 "KL mean" eval $text --model "$work/$bits" --teacher "$model" --json "$work/$bits.json"
+  done
+  expect 0 "KL difference" eval $text --model "$work/3" --versus "$work/4" --teacher "$model" --json "$work/versus.json"
+  python3 - "$work" <<'END' || complain "compare's figures are not eval's"
+import json, sys
+read = lambda name: json.load(open(f"{sys.argv[1]}/{name}"))
+found = read("json")
+for model, bits in zip(found["models"], (3, 4)):
+    assert model["kl"] == read(f"{bits}.json")["kl"], model
+    assert model["ppl"] == read(f"{bits}.json")["ppl"], model
+assert found["models"][1]["kl_minus_first"] == read("versus.json")["kl_difference"]
+assert found["models"][0]["kl_minus_first"] == {"mean": 0.0, "error": 0.0}
+assert found["models"][0]["bits_per_weight"] < found["models"][1]["bits_per_weight"]
+assert found["closest"] == 2
+END
+  rm "$work"/*.json "$work/json"
+
+  # A file for the teacher says the same twice; a model beside itself is no closer.
+  expect 0 "wrote" eval $text --model "$model" --save-base "$work/base"
+  expect 0 "closest  2: KL lower by" compare "$work/3" "$work/4" --base "$work/base"
+  expect 0 "closest  1, maybe: KL lower by 0.00000 +-0.00000" compare -m "$work/3" "$work/3" --base "$work/base" --batch 2 --dtype f32
+  expect 0 "closest" $compare --teacher "$model" $text --max-tokens 400 --device cpu --json -
+
+  expect_line 2 "compare: found 1 model, expected two or more" compare "$work/3" --teacher "$model" $text
+  expect_line 2 "compare: found no teacher, expected --teacher or --base" $compare $text
+  expect_line 2 "compare: found no text" $compare --teacher "$model"
+  expect_line 2 "--base is the teacher" $compare --teacher "$model" --base "$work/base"
+  expect_line 2 "--length has no effect" $compare --base "$work/base" --length 33
+  parity_model qwen3_yarn gpt-2
+  expect_line 2 "parity: found a vocabulary of" compare "$work/3" "$work/parity" --teacher "$model" $text
+  rm -r "$work/parity"
+  expect_line 2 "$work/none: " compare "$work/3" "$work/none" --teacher "$model" $text
+  expect_line 2 "--json" $compare --teacher "$model" $text --json "$work/story"
+}
+
+only story 3 4 q.gguf base
+finish
