@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/calibrate_options.h"
+#include "cli/calibration_html.h"
 #include "cli/calibration_report.h"
 #include "cli/commands.h"
 #include "cli/group_table.h"
@@ -38,6 +39,7 @@ class CalibrateRun {
       : o_(options),
         output_(o_.quantize.place(o_.model)),
         report_file_(o_.json_file, inputs(o_), o_.quantize.out),
+        page_file_(o_.html_file, inputs(o_), o_.quantize.out, "--html"),
         plan_file_(o_.quantize.place_for_plan(inputs(o_))),
         imatrix_file_(o_.saved_imatrix, inputs(o_), o_.quantize.out, "--save-imatrix"),
         device_(open_device(options.model.device)),
@@ -72,6 +74,7 @@ class CalibrateRun {
     write_importance();
     print_outcome();
     report_file_.write(report());
+    if (page_file_.wanted()) page_file_.write_text(page());
     return improved() ? Status::ok : Status::not_improved;
   }
 
@@ -283,9 +286,17 @@ class CalibrateRun {
     return json;
   }
 
+  std::string page() const {
+    return CalibrationPage{
+        o_.quantize.out, o_.model.path, version_record(), bits_per_weight(), calibration_.report,
+        data_,           plan_,         opened_.tokenizer}
+        .html();
+  }
+
   CalibrateOptions o_;
   ModelOutput output_;
   ReportFile report_file_;
+  ReportFile page_file_;
   ReportFile plan_file_;
   FileOutput imatrix_file_;
   Device device_;

@@ -86,6 +86,7 @@ void add_memory_options(CLI::App& command, CalibrateOptions& o) {
       "memory; run nothing");
   OptionGroup report(command, "Report");
   report.path("--json", o.json_file, "FILE", kJsonHelp);
+  report.path("--html", o.html_file, "FILE", kHtmlHelp);
   report.path("--save-imatrix", o.saved_imatrix, "FILE",
               "Write the importance of the input channels that the fit gathers, in llama.cpp's form");
 }
@@ -160,8 +161,10 @@ void CalibrateOptions::finish(const CLI::App& command) {
   refuse_idle(command, *this);
   text.refuse_idle(command);
   require_files(text.files());
-  refuse_same_place(
-      {{"--save-plan", quantize.saved_plan}, {"--json", json_file}, {"--save-imatrix", saved_imatrix}});
+  refuse_same_place({{"--save-plan", quantize.saved_plan},
+                     {"--json", json_file},
+                     {"--html", html_file},
+                     {"--save-imatrix", saved_imatrix}});
   quantize.finish(command);
   check_targets(*this);
   dwq.loss.rest_bucket = dwq.loss.top_k > 0 && !reference_compat;

@@ -25,7 +25,7 @@ struct CalibrateOptions {
   std::string fit = "gptq";
   std::string trained;  // nothing, scales, blocks or codes; empty: as the recipe says
   std::string target_dir;
-  std::string json_file;
+  std::string json_file, html_file;
   std::string saved_imatrix;
   bool reference_compat = false;
   bool one_pass = false;  // as many steps as one pass over the rows takes

@@ -9,11 +9,14 @@
 #include "cli/commands.h"
 #include "cli/evaluation_table.h"
 #include "cli/evaluator.h"
+#include "cli/html_page.h"
+#include "cli/model_card.h"
 #include "cli/model_path.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/quote.h"
 #include "cli/stored_forms.h"
+#include "cli/svg_chart.h"
 
 namespace mixtape::cli {
 namespace {
@@ -22,13 +25,14 @@ struct CompareOptions {
   ModelOptions model;  // without its path
   std::vector<std::string> students;
   EvaluatorOptions evaluator;
-  std::string json_file;
+  std::string json_file, html_file;
 
   void check(const CLI::App& command) const {
     require(students.size() > 1, "compare: found ", students.size(), " model, expected two or more");
     require(!evaluator.teacher.empty() || !evaluator.base.empty(),
             "compare: found no teacher, expected --teacher or --base");
     evaluator.check(command);
+    refuse_same_place({{"--json", json_file}, {"--html", html_file}});
   }
   std::vector<std::string> inputs() const {
     std::vector<std::string> all = evaluator.inputs();
@@ -120,8 +124,34 @@ nlohmann::json report_of(const std::vector<Student>& students, const std::vector
   return {{"models", models}, {"closest", order[0]}};
 }
 
+std::string page_of(const std::vector<Student>& students) {
+  HtmlPage page("Students of one teacher", fmt::format("compared by mixtape {}", version_record()));
+  std::vector<Mark> marks;
+  std::vector<std::vector<std::string>> rows = {{"model", "size", "bits", "perplexity", "KL mean", "KL p99",
+                                                 "same top token", "KL minus that of the first"}};
+  for (const Student& s : students) {
+    const Evaluation& e = s.evaluation;
+    const Estimate beside = kl_difference(students[0].evaluation, e);
+    marks.push_back({std::filesystem::path(s.name).filename().string(), s.size.bits_per_weight(), e.kl->mean,
+                     e.kl->mean_error});
+    rows.push_back({s.name, format_bytes(s.size.bytes), fmt::format("{:.3f}", s.size.bits_per_weight()),
+                    perplexity(e.perplexity, e.perplexity_error), with_error(e.kl->mean, e.kl->mean_error, 5),
+                    fmt::format("{:.4f}", e.kl->p99),
+                    with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %",
+                    with_error(beside.value, beside.error, 5)});
+  }
+  page.chart(
+      mark_chart({.x = "bits per weight", .y = "KL to the teacher", .x_ticks = {}, .is_log_y = true}, marks),
+      "Nearer to the lower left is better: closer to the teacher, and smaller.");
+  page.table(rows);
+  page.paragraph(fmt::format(
+      "Over {} positions, full vocabulary, temperature 1. The last column's error is that of the pairs.",
+      students[0].evaluation.positions));
+  return page.text();
+}
+
 void run_compare(const CompareOptions& o) {
-  ReportFile report(o.json_file, o.inputs());
+  ReportFile report(o.json_file, o.inputs()), page(o.html_file, o.inputs(), "", "--html");
   const Device device = open_device(o.model.device);
   ModelOptions first = o.model;
   first.path = o.students[0];
@@ -139,6 +169,7 @@ void run_compare(const CompareOptions& o) {
   nlohmann::json json = report_of(students, order);
   json["first_position"] = evaluator.first_position();
   report.write(json);
+  if (page.wanted()) page.write_text(page_of(students));
 }
 
 }  // namespace
@@ -152,7 +183,9 @@ void add_compare(CLI::App& app, int&) {
   o->model.add_device(*command);
   o->model.add_dtype(*command);
   o->evaluator.add(*command);
-  OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
+  OptionGroup report(*command, "Report");
+  report.path("--json", o->json_file, "FILE", kJsonHelp);
+  report.path("--html", o->html_file, "FILE", kHtmlHelp);
   command->footer(
       "Examples:\n"
       "  mixtape compare Qwen3-3bit Qwen3-4bit --teacher Qwen3-0.6B --text wiki.txt\n"

@@ -23,6 +23,7 @@ inline constexpr const char* kDeviceHelp = "cpu, cuda, cuda:N, or auto: the best
 inline constexpr const char* kInterruptHelp =
     "Stopped by Ctrl-C, SIGTERM or SIGHUP, write the best state so far";
 inline constexpr const char* kJsonHelp = "Write the figures here; -: to standard output";
+inline constexpr const char* kHtmlHelp = "Write the figures here as a page to look at";
 
 // `names` as CLI11 has it: "-o,--out". Messages call an option by its first long name.
 class OptionGroup {

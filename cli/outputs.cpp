@@ -270,8 +270,10 @@ ReportFile::ReportFile(const std::string& name, const std::vector<std::string>& 
 }
 
 void ReportFile::write(const nlohmann::json& report) {
-  if (!file_) return;
-  const std::string text = report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  if (wanted()) write_text(report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+void ReportFile::write_text(const std::string& text) {
   std::fflush(stdout);
   if (stdout_ >= 0) ::dup2(stdout_, STDOUT_FILENO);
   try {

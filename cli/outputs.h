@@ -82,8 +82,10 @@ class ReportFile {
   explicit ReportFile(const std::string& name, const std::vector<std::string>& inputs,
                       const std::string& out = "", const std::string& option = "--json");
 
+  bool wanted() const { return file_ != nullptr; }
   // If the system refuses, the report is kept in another place, and an error says where.
   void write(const nlohmann::json& report);
+  void write_text(const std::string& text);
 
  private:
   std::string name_;

@@ -10,7 +10,7 @@ compare="compare $work/3 $work/4 $work/q.gguf"
 
 # shellcheck disable=SC2086
 {
-  expect 0 "closest  3: KL lower by" $compare --teacher "$model" $text --json "$work/json"
+  expect 0 "closest  3: KL lower by" $compare --teacher "$model" $text --json "$work/json" --html "$work/page.html"
   for line in "teacher" "KL minus that of 1" "$work/q.gguf"; do
     grep -qF -- "$line" <<<"$output" || complain "compare: no '$line' in: $output"
   done
@@ -32,7 +32,8 @@ assert found["models"][0]["kl_minus_first"] == {"mean": 0.0, "error": 0.0}
 assert found["models"][0]["bits_per_weight"] < found["models"][1]["bits_per_weight"]
 assert found["closest"] == 2
 END
-  rm "$work"/*.json "$work/json"
+  python3 tests/program/check_page.py "$work/page.html" "q.gguf" "KL to the teacher" || complain "compare --html"
+  rm "$work"/*.json "$work/json" "$work/page.html"
 
   # A file for the teacher says the same twice; a model beside itself is no closer.
   expect 0 "wrote" eval $text --model "$model" --save-base "$work/base"

@@ -22,9 +22,12 @@ for train in scales blocks codes; do
     blocks) stages "codes by layer,dwq," ;;
     codes) stages "dwq with codes," ;;
   esac
-  expect 0 "KL cut by" calibrate --model models/tiny-moe $few --group-size 64 --train $train --stream-teacher --out "$work/streamed"
+  expect 0 "KL cut by" calibrate --model models/tiny-moe $few --group-size 64 --train $train --stream-teacher \
+    --out "$work/streamed" --html "$work/page.html"
   cmp "$work/1/model.safetensors" "$work/streamed/model.safetensors" || complain "--train $train with a streamed teacher differs"
-  rm -r "$work"/[127] "$work/streamed"
+  python3 tests/program/check_page.py "$work/page.html" "What each stage came to" "Training" "Where the distance lies" \
+    "Bits of each matrix" "Experts" "differ most" || complain "--html: $(cat "$work/page.html")"
+  rm -r "$work"/[127] "$work/streamed" "$work/page.html"
 done
 
 only story

@@ -1,0 +1,243 @@
+#include "cli/calibration_html.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "cli/evaluation_table.h"
+#include "cli/html_page.h"
+#include "cli/svg_chart.h"
+
+namespace mixtape::cli {
+namespace {
+
+std::vector<std::string> figures_row(const std::string& name, const Evaluation& e) {
+  return {name,
+          with_error(e.perplexity, e.perplexity_error, 3),
+          with_error(e.kl->mean, e.kl->mean_error, 5),
+          fmt::format("{:.5f}", e.kl->median),
+          fmt::format("{:.4f}", e.kl->p99),
+          with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %"};
+}
+
+void add_summary(HtmlPage& page, const CalibrationReport& r) {
+  if (r.result) {
+    const KlCut cut = kl_cut(r.initial, *r.result);
+    page.paragraph(
+        fmt::format("The distance to the original (KL) fell by {:.1f} % (+-{:.1f}) on {} positions that "
+                    "no stage has seen.",
+                    100.0 * cut.share, 100.0 * cut.error, r.result->positions));
+  }
+  std::vector<std::vector<std::string>> rows = {
+      {"", "perplexity", "KL mean", "KL median", "KL p99", "same top token"},
+      {"original", with_error(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error, 3)}};
+  rows.push_back(figures_row("plain rounding", r.initial));
+  if (r.result) rows.push_back(figures_row("calibrated", *r.result));
+  page.table(rows);
+  page.paragraph(
+      "KL is the mean over positions of KL(original || copy), full vocabulary, temperature 1. +- is the "
+      "standard "
+      "error.");
+}
+
+void add_stages(HtmlPage& page, const CalibrationReport& r) {
+  std::vector<Bar> bars;
+  for (const StageReport& s : r.stages) {
+    if (s.kl)
+      bars.push_back({s.method + (s.kept ? "" : ", not kept"), s.kept ? "after" : "plain", s.kl->mean,
+                      s.kl->mean_error});
+  }
+  if (bars.empty()) return;
+  bars.front().style = "before";
+  page.heading("What each stage came to");
+  page.chart(bar_chart(bars), "KL on the validation rows, which decide whether a stage is kept.");
+}
+
+void add_training(HtmlPage& page, const TrainReport& t) {
+  if (t.losses.empty()) return;
+  Curve losses{"loss of a step", "plain", {}, false}, validation{"validation", "after", {}};
+  for (std::size_t i = 0; i < t.losses.size(); ++i)
+    losses.points.push_back({static_cast<double>(i + 1), t.losses[i]});
+  for (const ValidationPoint& v : t.validation)
+    validation.points.push_back({static_cast<double>(v.step), v.loss});
+  page.heading("Training");
+  page.chart(curve_chart({.x = "step", .y = "loss"}, {losses, validation}),
+             fmt::format("{} steps, {} tokens; the best state is that of step {}.", t.steps_done,
+                         t.tokens_seen, t.best_step));
+}
+
+// KL at shares of the positions, from the easiest to the hardest.
+Curve percentiles(const char* name, const char* style, std::vector<float> kl,
+                  const std::vector<double>& shares) {
+  std::sort(kl.begin(), kl.end());
+  Curve curve{name, style, {}};
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const auto at = static_cast<std::size_t>(shares[i] / 100.0 * static_cast<double>(kl.size() - 1));
+    curve.points.push_back({static_cast<double>(i), static_cast<double>(kl[at])});
+  }
+  return curve;
+}
+
+void add_distribution(HtmlPage& page, const CalibrationReport& r) {
+  const std::vector<double> shares = {5, 10, 25, 50, 75, 90, 95, 99, 99.9};
+  if (r.initial.by_position.kl.empty()) return;
+  Axes axes{.x = "percentile of the positions", .y = "KL", .x_ticks = {}, .is_log_y = true};
+  for (std::size_t i = 0; i < shares.size(); ++i)
+    axes.x_ticks.push_back({static_cast<double>(i), fmt::format("{:g}", shares[i])});
+  std::vector<Curve> curves = {percentiles("plain rounding", "before", r.initial.by_position.kl, shares)};
+  if (r.result) curves.push_back(percentiles("calibrated", "after", r.result->by_position.kl, shares));
+  page.heading("Where the distance lies");
+  page.chart(curve_chart(axes, curves), "The hardest positions are on the right.");
+}
+
+void add_sources(HtmlPage& page, const CalibrationReport& r, const std::vector<RowGroup>& groups) {
+  if (groups.size() < 2) return;
+  std::vector<std::vector<std::string>> rows = {{"text", "rows", "plain rounding, KL", "calibrated, KL"}};
+  std::size_t begin = 0;
+  for (const RowGroup& g : groups) {
+    const auto kl = [&](const Evaluation& e) {
+      const Evaluation part = of_rows(e, begin, begin + g.rows);
+      return with_error(part.kl->mean, part.kl->mean_error, 5);
+    };
+    if (g.rows > 0)
+      rows.push_back({g.name, std::to_string(g.rows), kl(r.initial), r.result ? kl(*r.result) : ""});
+    begin += g.rows;
+  }
+  page.heading("By text");
+  page.table(rows);
+}
+
+// "model.layers.3.mlp.up_proj": layer 3, "mlp.up_proj".
+struct Place {
+  std::optional<std::size_t> layer;
+  std::string part;
+};
+Place place_of(const std::string& path) {
+  const std::string mark = "layers.";
+  const std::size_t at = path.find(mark);
+  const std::size_t begin = at == path.npos ? at : at + mark.size(),
+                    end = at == path.npos ? at : path.find('.', begin);
+  if (end == path.npos) return {std::nullopt, path};
+  return {std::stoul(path.substr(begin, end - begin)), path.substr(end + 1)};
+}
+
+void put(HeatMap& map, const std::string& row, std::size_t column, Cell cell) {
+  auto found = std::find(map.rows.begin(), map.rows.end(), row);
+  if (found == map.rows.end()) {
+    map.rows.push_back(row);
+    map.cells.emplace_back();
+    found = map.rows.end() - 1;
+  }
+  auto& cells = map.cells[static_cast<std::size_t>(found - map.rows.begin())];
+  if (cells.size() <= column) cells.resize(column + 1);
+  cells[column] = std::move(cell);
+}
+
+void add_bits(HtmlPage& page, const QuantizationPlan& plan) {
+  HeatMap map{.rows = {}, .cells = {}, .columns = "layer", .most = 8.0};
+  std::vector<std::vector<std::string>> others = {{"outside the layers", ""}};
+  for (const PlannedModule& m : plan.modules) {
+    if (m.kind == TensorKind::vector) continue;
+    const Place place = place_of(m.path);
+    const std::string name = m.stored ? m.stored->name() : "float";
+    if (!place.layer) {
+      others.push_back({m.path, name});
+    } else {
+      put(map, place.part, *place.layer,
+          {m.stored ? static_cast<double>(m.stored->bits) : 16.0, m.path + ": " + name});
+    }
+  }
+  page.heading("Bits of each matrix");
+  page.chart(heat_chart(map), "The darker, the more bits; rest the pointer on a square for its format.");
+  if (others.size() > 1) page.table(others);
+}
+
+void add_experts(HtmlPage& page, const TrainReport& t) {
+  std::vector<double> tokens;
+  for (const auto& [layer, seen] : t.expert_tokens) {
+    for (const std::int64_t n : seen) tokens.push_back(static_cast<double>(n));
+  }
+  if (tokens.empty()) return;
+  std::sort(tokens.rbegin(), tokens.rend());
+  Curve curve{"", "after", {}};
+  const std::size_t step = std::max<std::size_t>(1, tokens.size() / 400);
+  for (std::size_t i = 0; i < tokens.size(); i += step)
+    curve.points.push_back({static_cast<double>(i), tokens[i]});
+  const auto unseen = std::count(tokens.begin(), tokens.end(), 0.0);
+  page.heading("Experts");
+  page.chart(curve_chart({.x = "experts, from the busiest on", .y = "tokens seen in training"}, {curve}),
+             fmt::format("{} experts in {} layers; {} saw no token.", tokens.size(), t.expert_tokens.size(),
+                         unseen));
+}
+
+// The report's positions with the largest KL, at most two of a row.
+struct Worst {
+  std::size_t position, row, target;  // `target`: the token's place in its row
+};
+std::vector<Worst> worst_positions(const PositionFigures& f) {
+  constexpr std::size_t kMost = 12, kOfARow = 2;
+  std::vector<std::size_t> order(f.kl.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const std::size_t considered = std::min<std::size_t>(order.size(), 1000);
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(considered), order.end(),
+      [&](std::size_t a, std::size_t b) { return f.kl[a] != f.kl[b] ? f.kl[a] > f.kl[b] : a < b; });
+  std::vector<Worst> found;
+  std::map<std::size_t, std::size_t> taken;  // of a row
+  for (std::size_t i = 0; i < considered && found.size() < kMost; ++i) {
+    const auto row = static_cast<std::size_t>(
+        std::upper_bound(f.row_ends.begin(), f.row_ends.end(), order[i]) - f.row_ends.begin());
+    if (taken[row]++ >= kOfARow) continue;
+    found.push_back({order[i], row, order[i] - (row == 0 ? 0 : f.row_ends[row - 1]) + 1});
+  }
+  return found;
+}
+
+void add_examples(HtmlPage& page, const CalibrationPage& p) {
+  constexpr std::size_t kContext = 30;  // tokens
+  const Evaluation& e = p.report.result ? *p.report.result : p.report.initial;
+  const PositionFigures& f = e.by_position;
+  if (f.kl.empty() || f.row_ends.size() != p.data.report.size()) return;
+  std::string rows =
+      "<div class=\"wide\"><table>\n<tr><th>KL</th><th>original</th><th>copy</th><th>text</th></tr>\n";
+  for (const Worst& w : worst_positions(f)) {
+    const TokenRow& row = p.data.report[w.row];
+    if (w.target >= row.size()) return;
+    const std::size_t begin = w.target > kContext ? w.target - kContext : 0;
+    const std::span<const std::uint32_t> all(row);
+    const auto text = [&](std::size_t from, std::size_t to) {
+      return html_text(p.tokenizer.decode(all.subspan(from, to - from), false));
+    };
+    const auto percent = [](float nll) {
+      return fmt::format("{:.1f} %", 100.0 * std::exp(-static_cast<double>(nll)));
+    };
+    rows +=
+        fmt::format("<tr><td>{:.3f}</td><td>{}</td><td>{}</td><td><pre>{}<mark>{}</mark></pre></td></tr>\n",
+                    f.kl[w.position], percent(f.teacher_nll[w.position]), percent(f.nll[w.position]),
+                    text(begin, w.target), text(w.target, w.target + 1));
+  }
+  page.heading("Where original and copy differ most");
+  page.paragraph("The text's own next token is marked; original and copy say how probable each holds it.");
+  page.raw(rows + "</table></div>\n");
+}
+
+}  // namespace
+
+std::string CalibrationPage::html() const {
+  HtmlPage page(out, fmt::format("{} at {:.3f} bits per weight, calibrated by mixtape {}", model,
+                                 bits_per_weight, version));
+  add_summary(page, report);
+  add_stages(page, report);
+  add_training(page, report.training);
+  add_distribution(page, report);
+  add_sources(page, report, data.report_groups);
+  add_bits(page, plan);
+  add_experts(page, report.training);
+  add_examples(page, *this);
+  return page.text();
+}
+
+}  // namespace mixtape::cli
