@@ -21,6 +21,8 @@ void add_train(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
 void add_gradcheck(CLI::App& app, int& status);
+void add_completions(CLI::App& app);
+void add_man(CLI::App& app);
 void add_version(CLI::App& app);
 
 }  // namespace mixtape::cli

@@ -41,15 +41,15 @@ struct CompareOptions {
   }
 };
 
-struct Student {
+struct Candidate {
   std::string name;
   std::unique_ptr<ModelSource> source;
   StoredForm size;
   Evaluation evaluation = {};
 };
 
-std::vector<Student> open_students(const std::vector<std::string>& names, std::int64_t wanted_vocab_size) {
-  std::vector<Student> students;
+std::vector<Candidate> open_students(const std::vector<std::string>& names, std::int64_t wanted_vocab_size) {
+  std::vector<Candidate> students;
   for (const std::string& name : names) {
     const std::filesystem::path path = find_model(name);
     auto source = open_model(path);
@@ -64,11 +64,11 @@ std::vector<Student> open_students(const std::vector<std::string>& names, std::i
 
 std::string perplexity(double value, double error) { return with_error(value, error, value < 100.0 ? 3 : 1); }
 
-void print_table(const std::vector<Student>& students) {
+void print_table(const std::vector<Candidate>& students) {
   const Evaluation& first = students[0].evaluation;
   fmt::print("\n{:<4}{:>10}{:>7}  {}\n", "", "size", "bits", "model");
   for (std::size_t i = 0; i < students.size(); ++i) {
-    const Student& s = students[i];
+    const Candidate& s = students[i];
     fmt::print("{:<4}{:>10}{:>7.3f}  {}\n", i + 1, format_bytes(s.size.bytes), s.size.bits_per_weight(),
                printable(s.name));
   }
@@ -92,7 +92,7 @@ void print_table(const std::vector<Student>& students) {
 }
 
 // From the closest to its teacher to the farthest.
-std::vector<std::size_t> ranking(const std::vector<Student>& students) {
+std::vector<std::size_t> ranking(const std::vector<Candidate>& students) {
   std::vector<std::size_t> order(students.size());
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -101,7 +101,7 @@ std::vector<std::size_t> ranking(const std::vector<Student>& students) {
   return order;
 }
 
-void print_closest(const std::vector<Student>& students, const std::vector<std::size_t>& order) {
+void print_closest(const std::vector<Candidate>& students, const std::vector<std::size_t>& order) {
   constexpr double kSure = 2.0;  // standard errors; less may well be chance
   const Estimate lead = kl_difference(students[order[0]].evaluation, students[order[1]].evaluation);
   const bool is_sure = lead.value > kSure * lead.error;
@@ -110,9 +110,9 @@ void print_closest(const std::vector<Student>& students, const std::vector<std::
              is_sure ? "" : "; more text would tell");
 }
 
-nlohmann::json report_of(const std::vector<Student>& students, const std::vector<std::size_t>& order) {
+nlohmann::json report_of(const std::vector<Candidate>& students, const std::vector<std::size_t>& order) {
   nlohmann::json models = nlohmann::json::array();
-  for (const Student& s : students) {
+  for (const Candidate& s : students) {
     nlohmann::json entry = figures(s.evaluation);
     const Estimate beside = kl_difference(students[0].evaluation, s.evaluation);
     entry.update({{"model", s.name},
@@ -124,12 +124,12 @@ nlohmann::json report_of(const std::vector<Student>& students, const std::vector
   return {{"models", models}, {"closest", order[0]}};
 }
 
-std::string page_of(const std::vector<Student>& students) {
+std::string page_of(const std::vector<Candidate>& students) {
   HtmlPage page("Students of one teacher", fmt::format("compared by mixtape {}", version_record()));
   std::vector<Mark> marks;
   std::vector<std::vector<std::string>> rows = {{"model", "size", "bits", "perplexity", "KL mean", "KL p99",
                                                  "same top token", "KL minus that of the first"}};
-  for (const Student& s : students) {
+  for (const Candidate& s : students) {
     const Evaluation& e = s.evaluation;
     const Estimate beside = kl_difference(students[0].evaluation, e);
     marks.push_back({std::filesystem::path(s.name).filename().string(), s.size.bits_per_weight(), e.kl->mean,
@@ -156,7 +156,7 @@ void run_compare(const CompareOptions& o) {
   ModelOptions first = o.model;
   first.path = o.students[0];
   const OpenedModel opened = first.open();
-  std::vector<Student> students = open_students(o.students, opened.config.vocab_size);
+  std::vector<Candidate> students = open_students(o.students, opened.config.vocab_size);
   Evaluator evaluator(o.evaluator, opened, first.compute_dtype(opened.config), device, students.size());
   StageDisplay display;
   for (std::size_t i = 0; i < students.size(); ++i)

@@ -13,9 +13,8 @@ constexpr std::size_t kWidth = 79;
 constexpr std::size_t kColumn = 28;  // where explanations begin
 
 constexpr const char* kStatuses =
-    "\nExit status: 0 done; 1 failed: memory, a device, or a place to write; 2 wrong\n"
-    "command line, model or text; 3 calibration or training came to nothing better\n"
-    "than its start; 128+N ended by signal N.\n";
+    "0 done; 1 failed: memory, a device, or a place to write; 2 wrong command line, model or text; 3 "
+    "calibration or training came to nothing better than its start; 128+N ended by signal N.";
 
 // `head`, and `text` in lines from column `indent` on.
 std::string columns(const std::string& head, const std::string& text, std::size_t indent) {
@@ -37,6 +36,8 @@ std::string columns(const std::string& head, const std::string& text, std::size_
   }
   return result + line + "\n";
 }
+
+std::string status_lines() { return "\n" + columns("", std::string("Exit status: ") + kStatuses, 0); }
 
 std::string names_of(const CLI::Option& option) {
   std::string text;
@@ -79,7 +80,7 @@ std::string command_help(const CLI::App& command) {
   }
   text += options_of(command, "Options", "Other");
   if (!command.get_footer().empty()) text += "\n" + command.get_footer() + "\n";
-  return text + kStatuses;
+  return text + status_lines();
 }
 
 std::string program_help(const CLI::App& app) {
@@ -89,10 +90,12 @@ std::string program_help(const CLI::App& app) {
     text += columns("  " + command->get_name(), command->get_description(), kColumn);
   }
   return text + options_of(app, "Options", "Options") +
-         "\n`mixtape help COMMAND` lists the options of a command with examples.\n" + kStatuses;
+         "\n`mixtape help COMMAND` lists the options of a command with examples.\n" + status_lines();
 }
 
 }  // namespace
+
+std::string exit_statuses() { return kStatuses; }
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const {
   return app->get_parent() == nullptr ? program_help(*app) : command_help(*app);

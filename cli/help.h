@@ -11,4 +11,7 @@ class HelpFormatter : public CLI::FormatterBase {
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
 };
 
+// What the statuses mean that the program ends with.
+std::string exit_statuses();
+
 }  // namespace mixtape::cli

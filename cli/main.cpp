@@ -109,6 +109,8 @@ int run_program(int argc, char** argv) {
   add_info(app, status);
   add_doctor(app, status);
   add_gradcheck(app, status);
+  add_completions(app);
+  add_man(app);
   add_version(app);
   print_dispatches_if_asked();
   try {

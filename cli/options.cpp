@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -74,7 +75,18 @@ void require_visible(const std::string& names, const std::string& text) {
           text.empty() ? "empty" : "blank", ", expected a name");
 }
 
+// By option: they live as long as the program does.
+std::map<const CLI::Option*, std::vector<std::string>>& known_choices() {
+  static std::map<const CLI::Option*, std::vector<std::string>> all;
+  return all;
+}
+
 }  // namespace
+
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const auto found = known_choices().find(&option);
+  return found == known_choices().end() ? std::vector<std::string>() : found->second;
+}
 
 std::string long_name(const std::string& names) {
   const std::size_t begin = names.find("--");
@@ -169,7 +181,7 @@ CLI::Option* OptionGroup::bytes(const std::string& names, std::int64_t& value, c
 
 CLI::Option* OptionGroup::choice(const std::string& names, std::string& value,
                                  const std::vector<std::string>& allowed, const std::string& help) {
-  return parsed(names, "NAME", value, help, [&value, names, allowed](const std::string& text) {
+  CLI::Option* option = parsed(names, "NAME", value, help, [&value, names, allowed](const std::string& text) {
     // Q4_K_M is q4_k_m.
     const auto known = std::find_if(allowed.begin(), allowed.end(), [&](const std::string& name) {
       return ::strcasecmp(name.c_str(), text.c_str()) == 0;
@@ -178,6 +190,8 @@ CLI::Option* OptionGroup::choice(const std::string& names, std::string& value,
     require_one_of(names, text, allowed, found);
     value = *found;
   });
+  known_choices()[option] = allowed;
+  return option;
 }
 
 }  // namespace mixtape::cli

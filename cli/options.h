@@ -58,6 +58,9 @@ class OptionGroup {
   std::string group_;
 };
 
+// The words that an option of choice() takes; none for others.
+std::vector<std::string> choices_of(const CLI::Option& option);
+
 // "--out" of "-o,--out,--output"
 std::string long_name(const std::string& names);
 

@@ -32,6 +32,23 @@ install(TARGETS mixtape ${MIXTAPE_ARCHIVE} EXPORT mixtapeTargets)
 if(TARGET mixtape_cli)
   set_target_properties(mixtape_cli PROPERTIES INSTALL_RPATH "\$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS mixtape_cli)
+  # What the program says of itself.
+  set(files "")
+  foreach(pair "mixtape.1:man" "mixtape.bash:completions bash" "_mixtape:completions zsh" "mixtape.fish:completions fish")
+    string(REPLACE ":" ";" pair "${pair}")
+    list(GET pair 0 file)
+    list(GET pair 1 words)
+    separate_arguments(words)
+    add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/${file} COMMAND mixtape_cli ${words} > ${CMAKE_BINARY_DIR}/${file}
+                       DEPENDS mixtape_cli VERBATIM)
+    list(APPEND files ${CMAKE_BINARY_DIR}/${file})
+  endforeach()
+  add_custom_target(mixtape_pages ALL DEPENDS ${files})
+  install(FILES ${CMAKE_BINARY_DIR}/mixtape.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${CMAKE_BINARY_DIR}/mixtape.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+          RENAME mixtape)
+  install(FILES ${CMAKE_BINARY_DIR}/_mixtape DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${CMAKE_BINARY_DIR}/mixtape.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 install(EXPORT mixtapeTargets NAMESPACE mixtape:: DESTINATION ${package})
 configure_package_config_file(cmake/mixtapeConfig.cmake.in ${CMAKE_BINARY_DIR}/mixtapeConfig.cmake
