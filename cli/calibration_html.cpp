@@ -111,11 +111,11 @@ void add_sources(HtmlPage& page, const CalibrationReport& r, const std::vector<R
 }
 
 // "model.layers.3.mlp.up_proj": layer 3, "mlp.up_proj".
-struct Place {
+struct ModulePlace {
   std::optional<std::size_t> layer;
   std::string part;
 };
-Place place_of(const std::string& path) {
+ModulePlace place_of(const std::string& path) {
   const std::string mark = "layers.";
   const std::size_t at = path.find(mark);
   const std::size_t begin = at == path.npos ? at : at + mark.size(),
@@ -141,7 +141,7 @@ void add_bits(HtmlPage& page, const QuantizationPlan& plan) {
   std::vector<std::vector<std::string>> others = {{"outside the layers", ""}};
   for (const PlannedModule& m : plan.modules) {
     if (m.kind == TensorKind::vector) continue;
-    const Place place = place_of(m.path);
+    const ModulePlace place = place_of(m.path);
     const std::string name = m.stored ? m.stored->name() : "float";
     if (!place.layer) {
       others.push_back({m.path, name});
