@@ -112,6 +112,9 @@ int run_program(int argc, char** argv) {
   add_completions(app);
   add_man(app);
   add_version(app);
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    command->add_flag_callback("-q,--quiet", be_quiet, "Show no progress")->group("Options");
+  }
   print_dispatches_if_asked();
   try {
     status = run(app, argc, argv, status);

@@ -21,6 +21,7 @@ Progress::Progress(std::string what, std::string unit)
 Progress::~Progress() { end_line(); }
 
 void Progress::update(std::int64_t done, std::int64_t total, const std::string& note) {
+  if (is_quiet()) return;
   if (!done_before_) done_before_ = done;
   const double pause = rewrites_ ? kRewritePause : kLinePause;
   if (!shown_ || shown_->seconds() >= pause || done >= total) show(done, total, note);

@@ -19,7 +19,7 @@ constexpr int kLeastWidth = 20;
 constexpr int kUsualWidth = 80;
 constexpr const char* kClear = "\r\033[K";
 
-std::atomic<bool> line_stands = false;
+std::atomic<bool> line_stands = false, quiet = false;
 
 // The number of a stream that is closed would be that of the next file to be opened, and messages would go into the
 // model. What takes the number instead fails as a closed stream does.
@@ -53,6 +53,9 @@ int terminal_width() {
   const int asked = columns == nullptr ? 0 : std::atoi(columns);
   return asked > 0 ? std::max(asked, kLeastWidth) : kUsualWidth;
 }
+
+void be_quiet() { quiet = true; }
+bool is_quiet() { return quiet; }
 
 void put_error(const std::string& text) {
   const std::size_t unused = std::fwrite(text.data(), 1, text.size(), stderr);

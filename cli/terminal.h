@@ -16,6 +16,10 @@ int terminal_width();
 
 // Standard error is for people: where nobody can read it any more, the run goes on.
 void put_error(const std::string& text);
+// From now on no progress is shown: of what goes to standard error warnings and errors stay.
+void be_quiet();
+bool is_quiet();
+
 // A line of its own; a progress line that stands there is cleared first.
 void note(const std::string& line);
 // "mixtape: warning: ..."

@@ -53,4 +53,13 @@ for command in "info --tensors $model" "gradcheck --list" "$run --out $work/new"
 done
 
 only story log
+# Without progress the table is all that comes, on a terminal and elsewhere.
+story 60 >"$work/story"
+errors=$("$mixtape" eval --quiet "$model" --text "$work/story" --length 33 2>&1 >"$work/table")
+[ -z "$errors" ] || complain "eval --quiet: found $errors on standard error"
+grep -q '^perplexity ' "$work/table" || complain "eval --quiet: $(cat "$work/table")"
+errors=$("$mixtape" eval "$model" --text "$work/story" --length 33 2>&1 >/dev/null)
+[[ $errors == *evaluating* ]] || complain "eval shows no progress: $errors"
+rm "$work/story" "$work/table"
+
 finish
