@@ -10,6 +10,7 @@
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/common_options.h"
 #include "cli/help.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
@@ -112,9 +113,8 @@ int run_program(int argc, char** argv) {
   add_completions(app);
   add_man(app);
   add_version(app);
-  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    command->add_flag_callback("-q,--quiet", be_quiet, "Show no progress")->group("Options");
-  }
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    add_common_options(*command);
   print_dispatches_if_asked();
   try {
     status = run(app, argc, argv, status);

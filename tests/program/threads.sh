@@ -15,5 +15,14 @@ if [ "$(nproc)" -gt 1 ]; then
   kill -TERM $process
   wait $process
 fi
+# As many as are asked for; the figures are the same.
+for threads in 1 3; do
+  expect 0 ", $threads threads" eval --threads $threads "$model" --text "$work/story" --length 65
+  figures=$(grep '^[a-z]* *[0-9.]* +-' <<<"$output")
+  [ -n "$figures" ] && [ "$figures" = "${before:-$figures}" ] || complain "$threads threads: $figures, expected $before"
+  before=$figures
+done
+expect_line 2 "--threads is 0, expected a whole number, 1 to 1024" eval --threads 0 "$model" --text "$work/story"
+
 only story log
 finish
