@@ -2,6 +2,10 @@
 #define HWY_TARGET_INCLUDE "mixtape/ops/quantized_matmul/few_rows_cpu.cpp"
 #include "mixtape/ops/quantized_matmul/few_rows_cpu.h"
 
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "mixtape/ops/quantize/decode_rows_cpu.h"
 
@@ -81,18 +85,85 @@ void multiply_rows(const cpu::QuantizedRows& w, std::int64_t begin, std::int64_t
   }
 }
 
+// Calls multiply(integral constant, x, y) for four, two or one of the rows of x at a time.
+template <class Multiply>
+HWY_INLINE void by_fours(const float* x, std::int64_t cols, std::int64_t count, float* y, std::int64_t ldy,
+                         const Multiply& multiply) {
+  std::int64_t t = 0;
+  for (; t + 4 <= count; t += 4) multiply(std::integral_constant<int, 4>(), x + t * cols, y + t * ldy);
+  for (; t + 2 <= count; t += 2) multiply(std::integral_constant<int, 2>(), x + t * cols, y + t * ldy);
+  for (; t < count; ++t) multiply(std::integral_constant<int, 1>(), x + t * cols, y + t * ldy);
+}
+
 template <class Group>
 void multiply_by(const cpu::QuantizedRows& w, std::int64_t begin, std::int64_t end, const float* x,
                  std::int64_t count, float* y, std::int64_t ldy) {
-  std::int64_t t = 0;
-  for (; t + 4 <= count; t += 4) multiply_rows<Group, 4>(w, begin, end, x + t * w.cols, y + t * ldy, ldy);
-  for (; t + 2 <= count; t += 2) multiply_rows<Group, 2>(w, begin, end, x + t * w.cols, y + t * ldy, ldy);
-  for (; t < count; ++t) multiply_rows<Group, 1>(w, begin, end, x + t * w.cols, y + t * ldy, ldy);
+  by_fours(x, w.cols, count, y, ldy, [&](auto rows, const float* in, float* out) HWY_ATTR {
+    multiply_rows<Group, decltype(rows)::value>(w, begin, end, in, out, ldy);
+  });
 }
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+// Codes of 4 bits, the most usual: 16 of them are two words, which go to the lanes in turn, so that each lane shifts its
+// code into place. Even lanes then hold the codes 0 to 7 and odd ones 8 to 15: x is put into that order first.
+std::vector<float> in_order_of_lanes(const float* x, std::int64_t count) {
+  std::vector<float> ordered(static_cast<std::size_t>(count));
+  for (std::size_t block = 0; block < ordered.size(); block += kBlock) {
+    for (std::size_t i = 0; i < kBlock / 2; ++i) {
+      ordered[block + 2 * i] = x[block + i];
+      ordered[block + 2 * i + 1] = x[block + kBlock / 2 + i];
+    }
+  }
+  return ordered;
+}
+
+template <int kCount>
+HWY_INLINE void add_nibbles(const std::uint8_t* at, Floats values, const float* x, std::int64_t cols,
+                            Floats* sums) {
+  std::uint64_t pair;
+  std::memcpy(&pair, at, sizeof pair);
+  const auto shifts = hn::ShiftLeft<2>(hn::ShiftRight<1>(hn::Iota(UintTag(), 0)));  // 0 0 4 4 ... 28 28
+  const auto words = hn::BitCast(UintTag(), hn::Set(hn::Repartition<std::uint64_t, UintTag>(), pair));
+  const Floats w{_mm512_permutexvar_ps(hn::Shr(words, shifts).raw, values.raw)};
+  for (int t = 0; t < kCount; ++t) sums[t] = hn::MulAdd(w, load(x + t * cols), sums[t]);
+}
+
+// How far before their use codes are fetched, in bytes.
+inline constexpr std::size_t kAhead = 2048;
+
+template <int kCount>
+void multiply_nibbles(const cpu::QuantizedRows& w, std::int64_t begin, std::int64_t end, const float* x,
+                      float* y, std::int64_t ldy) {
+  const std::int64_t groups = w.params.groups(w.cols), group_size = w.params.group_size;
+  const Floats all_codes = hn::ConvertTo(kF, hn::Iota(IntTag(), 0));
+  for (std::int64_t n = begin; n < end; ++n) {
+    Floats even[kCount], odd[kCount];
+    for (int t = 0; t < kCount; ++t) even[t] = odd[t] = zero();
+    const std::uint8_t* at = row_bytes(w, n).begin;
+    const float* in = x;
+    for (std::int64_t g = n * groups; g < (n + 1) * groups; ++g) {
+      const Floats values = fused(all_codes, set(scale_at(w.scales, w.scale_dtype, g)),
+                                  set(scale_at(w.biases, w.scale_dtype, g)));
+      __builtin_prefetch(at + kAhead, 0, 0);
+      for (std::int64_t done = 0; done < group_size; done += 2 * kBlock, at += kBlock, in += 2 * kBlock) {
+        add_nibbles<kCount>(at, values, in, w.cols, even);
+        add_nibbles<kCount>(at + kBlock / 2, values, in + kBlock, w.cols, odd);
+      }
+    }
+    for (int t = 0; t < kCount; ++t) y[n - begin + t * ldy] = sum_lanes(hn::Add(even[t], odd[t]));
+  }
+}
+#endif
 
 void multiply_few_rows_simd(const cpu::QuantizedRows& w, std::int64_t begin, std::int64_t end, const float* x,
                             std::int64_t count, float* y, std::int64_t ldy) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if (w.params.bits == 4 && w.params.group_size >= 32) {
+    const std::vector<float> ordered = in_order_of_lanes(x, count * w.cols);
+    return by_fours(ordered.data(), w.cols, count, y, ldy,
+                    [&](auto rows, const float* in, float* out)
+                        HWY_ATTR { multiply_nibbles<decltype(rows)::value>(w, begin, end, in, out, ldy); });
+  }
   if (w.params.bits <= kTableBits) return multiply_by<TableGroup>(w, begin, end, x, count, y, ldy);
 #endif
   multiply_by<FmaGroup>(w, begin, end, x, count, y, ldy);
