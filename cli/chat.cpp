@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -29,6 +32,8 @@ struct ChatCommand {
   SamplingFlags sampling = {.count = 1024};
   std::string against, system, date;
 };
+
+enum class Answer { whole, stopped, none };
 
 // One model and what was said to it and by it.
 class Party {
@@ -60,21 +65,29 @@ class Party {
   }
 
   void hear(const std::string& text) { messages_.push_back({{"role", "user"}, {"content", text}}); }
+  void forget_last() { messages_.erase(messages_.size() - 1); }
 
   // Prints its answer to what it heard last.
-  void answer() {
+  Answer answer() {
     const TokenRow ids = tokens();
     const std::int64_t room = room_after(ids);
     if (room <= 0) {
-      messages_.erase(messages_.size() - 1);
-      return note("the model's context is full; /clear begins anew");
+      forget_last();
+      note(fmt::format("{} tokens so far, the model's context has {}: no answer; /clear begins anew",
+                       ids.size(), loaded_.opened().config.max_position_embeddings));
+      return Answer::none;
     }
     if (!goes_on(ids)) state_ = {};
     const auto fed = static_cast<double>(std::ssize(ids) - state_.length);
     seen_ = ids;
-    draw(ids, std::min(room, o_.sampling.count), fed);
+    const bool is_stopped = draw(ids, std::min(room, o_.sampling.count), fed);
     const TokenRow said(seen_.begin() + std::ssize(ids), seen_.end());
     messages_.push_back({{"role", "assistant"}, {"content", loaded_.tokenizer().decode(said, true)}});
+    if (is_stopped) return Answer::stopped;
+    if (!said.empty() && ends_text(said.back())) return Answer::whole;
+    note(room < o_.sampling.count ? "[cut: the model's context is full]"
+                                  : fmt::format("[cut: -n {}]", said.size()));
+    return Answer::whole;
   }
 
  private:
@@ -106,7 +119,12 @@ class Party {
            std::equal(seen_.begin(), seen_.begin() + state_.length, ids.begin());
   }
 
-  void draw(const TokenRow& ids, std::int64_t count, double fed) {
+  bool ends_text(std::uint32_t id) const {
+    return std::find(sample_.stop.begin(), sample_.stop.end(), id) != sample_.stop.end();
+  }
+
+  // Whether the user stopped it.
+  bool draw(const TokenRow& ids, std::int64_t count, double fed) {
     const InterruptScope interrupts;
     TextPrinter printer(loaded_.tokenizer());
     const Stopwatch watch;
@@ -114,7 +132,7 @@ class Party {
     const auto add = [&](std::size_t, std::uint32_t id) {
       if (std::ssize(seen_) == std::ssize(ids)) first = watch.seconds();
       seen_.push_back(id);
-      if (std::find(sample_.stop.begin(), sample_.stop.end(), id) == sample_.stop.end()) printer.add(id);
+      if (!ends_text(id)) printer.add(id);
     };
     const RunHooks hooks{.progress = {}, .should_stop = [&] { return interrupts.asked(); }};
     try {
@@ -125,6 +143,7 @@ class Party {
     fmt::print("\n");
     std::fflush(stdout);
     show_speed(fed, first, static_cast<double>(seen_.size() - ids.size()), watch.seconds());
+    return interrupts.asked();
   }
 
   static void show_speed(double fed, double first, double drawn, double seconds) {
@@ -145,6 +164,8 @@ class Party {
 
 // A line, and those that it is continued by; false at the end of the input.
 bool read_message(bool is_terminal, std::string& text) {
+  const InterruptScope interrupts(is_terminal ? "\n[Ctrl-C again, or Ctrl-D, ends the conversation]\n> "
+                                              : nullptr);
   text.clear();
   for (bool goes_on = true; goes_on;) {
     if (is_terminal) {
@@ -152,13 +173,34 @@ bool read_message(bool is_terminal, std::string& text) {
       std::fflush(stdout);
     }
     std::string line;
-    if (!std::getline(std::cin, line)) return !text.empty();
+    if (!std::getline(std::cin, line)) {
+      if (std::ferror(stdin) != 0) fail(ErrorCode::io, "standard input: cannot read: ", std::strerror(errno));
+      return !text.empty();
+    }
     if (line.ends_with('\r')) line.pop_back();
     goes_on = line.ends_with('\\');
     if (goes_on) line.back() = '\n';
     text += line;
   }
   return true;
+}
+
+// A terminal drops what comes behind so many bytes of a line, and says nothing.
+bool is_cut(bool is_terminal, const std::string& text) {
+  constexpr std::size_t kTerminalLine = 4095;
+  const std::size_t last = text.size() - (text.rfind('\n') == text.npos ? 0 : text.rfind('\n') + 1);
+  if (!is_terminal || last < kTerminalLine) return false;
+  note(
+      fmt::format("not sent: a terminal gives {} bytes of a line at most; end parts of it with \\, or send "
+                  "it through a pipe",
+                  kTerminalLine));
+  return true;
+}
+
+// A word that begins with a slash.
+bool is_command(const std::string& text) {
+  return text.starts_with('/') &&
+         std::all_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
 }
 
 bool is_valid(const std::string& text) {
@@ -180,41 +222,62 @@ class Conversation {
     for (const std::string& name : names_) parties_.push_back(std::make_unique<Party>(o, name, device));
   }
 
-  void run() {
+  // Whether every message had its answer.
+  bool run() {
     if (is_terminal_) note(kCommands);
+    bool all_answered = true;
     std::string text;
     while (read_message(is_terminal_, text)) {
       if (text.find_first_not_of(" \t\n") == text.npos) continue;
-      if (text == "/exit" || text == "/quit") return;
-      if (text.starts_with('/')) {
-        obey(text);
-      } else if (is_valid(text)) {
-        for (const auto& party : parties_) party->hear(text);
-        answer();
+      if (text == "/exit" || text == "/quit") return all_answered;
+      if (is_cut(is_terminal_, text)) continue;
+      if (is_command(text)) {
+        all_answered = obey(text) && all_answered;
+      } else {
+        all_answered = is_valid(text) && say(text) && all_answered;
       }
     }
     if (is_terminal_) fmt::print("\n");
+    return all_answered || is_terminal_;
   }
 
  private:
-  void obey(const std::string& command) {
-    if (command == "/clear") {
-      for (const auto& party : parties_) party->clear();
-    } else if (command == "/again") {
-      bool is_there = true;
-      for (const auto& party : parties_) is_there = party->take_back() && is_there;
-      is_there ? answer() : note("there is no answer yet");
-    } else {
-      if (command != "/help") note("unknown command " + printable(command));
-      note(kCommands);
-    }
+  bool say(const std::string& text) {
+    for (const auto& party : parties_) party->hear(text);
+    return answer();
   }
 
-  void answer() {
-    for (std::size_t i = 0; i < parties_.size(); ++i) {
-      if (parties_.size() > 1) fmt::print("[{}]\n", printable(names_[i]));
-      parties_[i]->answer();
+  bool obey(const std::string& command) {
+    if (command == "/clear") {
+      for (const auto& party : parties_) party->clear();
+      return true;
     }
+    if (command == "/again") {
+      bool is_there = true;
+      for (const auto& party : parties_) is_there = party->take_back() && is_there;
+      if (is_there) return answer();
+      note("there is no answer yet");
+      return false;
+    }
+    if (command != "/help") note("unknown command " + printable(command));
+    note(kCommands);
+    return command == "/help";
+  }
+
+  // Who is not asked any more because the user stopped another has not heard the message.
+  bool answer() {
+    bool is_stopped = false, all_answered = true;
+    for (std::size_t i = 0; i < parties_.size(); ++i) {
+      if (is_stopped) {
+        parties_[i]->forget_last();
+        continue;
+      }
+      if (parties_.size() > 1) fmt::print("[{}]\n", printable(names_[i]));
+      const Answer found = parties_[i]->answer();
+      is_stopped = found == Answer::stopped;
+      all_answered = all_answered && found != Answer::none;
+    }
+    return all_answered;
   }
 
   bool is_terminal_;
@@ -224,7 +287,7 @@ class Conversation {
 
 }  // namespace
 
-void add_chat(CLI::App& app, int&) {
+void add_chat(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("chat", "A conversation, in the model's chat template.");
   auto o = std::make_shared<ChatCommand>();
   o->model.add(*command);
@@ -238,15 +301,18 @@ void add_chat(CLI::App& app, int&) {
              "What the chat template takes for today, YYYY-MM-DD; today if not given");
   o->sampling.add(*command, "Sampling");
   command->footer(
-      "A line that ends in \\ goes on in the next. Ctrl-C stops an answer.\n"
+      "Each line is a message; one that ends in \\ goes on in the next. Ctrl-C stops an\n"
+      "answer. /again: another answer; /clear: begin anew; /help; /exit, or Ctrl-D.\n"
+      "With --against each model has a history of its own. Exit status 2 where a\n"
+      "message out of a pipe was not answered.\n"
       "Examples:\n"
       "  mixtape chat -m Qwen3-0.6B-3bit\n"
       "  mixtape chat -m Qwen3-3bit --against Qwen3-0.6B --system 'Be brief.'\n"
       "  echo 'Why is the sky blue?' | mixtape chat -m Qwen3-0.6B-3bit --temp 0");
-  command->callback([o, command] {
+  command->callback([o, command, &status] {
     require_utf8(o->system, "--system");
     o->sampling.check(*command);
-    Conversation(*o).run();
+    status = Conversation(*o).run() ? Status::ok : Status::usage;
   });
 }
 

@@ -27,11 +27,11 @@ struct CompareOptions {
   EvaluatorOptions evaluator;
   std::string json_file, html_file;
 
-  void check(const CLI::App& command) const {
+  void finish(const CLI::App& command) {
     require(students.size() > 1, "compare: found ", students.size(), " model, expected two or more");
     require(!evaluator.teacher.empty() || !evaluator.base.empty(),
             "compare: found no teacher, expected --teacher or --base");
-    evaluator.check(command);
+    evaluator.finish(command);
     refuse_same_place({{"--json", json_file}, {"--html", html_file}});
   }
   std::vector<std::string> inputs() const {
@@ -76,7 +76,7 @@ void print_table(const std::vector<Candidate>& students) {
   const auto row = [](const std::string& name, const std::string& ppl, const std::string& kl,
                       const std::string& p99, const std::string& top1, const std::string& beside) {
     const std::string line =
-        fmt::format("{:<7}{:>15}{:>18}{:>8}{:>13}{:>19}", name, ppl, kl, p99, top1, beside);
+        fmt::format("{:<7} {:>14} {:>17} {:>7} {:>12} {:>18}", name, ppl, kl, p99, top1, beside);
     fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
   };
   row("", "ppl", "KL mean", "KL p99", "same top 1 %", "KL minus that of 1");
@@ -104,6 +104,8 @@ std::vector<std::size_t> ranking(const std::vector<Candidate>& students) {
 void print_closest(const std::vector<Candidate>& students, const std::vector<std::size_t>& order) {
   constexpr double kSure = 2.0;  // standard errors; less may well be chance
   const Estimate lead = kl_difference(students[order[0]].evaluation, students[order[1]].evaluation);
+  if (lead.value == 0.0 && lead.error == 0.0)
+    return fmt::print("\nclosest  {} and {}, which are equal on this text\n", order[0] + 1, order[1] + 1);
   const bool is_sure = lead.value > kSure * lead.error;
   fmt::print("\nclosest  {}{}: KL lower by {:.5f} +-{:.5f} than that of {}{}\n", order[0] + 1,
              is_sure ? "" : ", maybe", lead.value, lead.error, order[1] + 1,
@@ -116,12 +118,12 @@ nlohmann::json report_of(const std::vector<Candidate>& students, const std::vect
     nlohmann::json entry = figures(s.evaluation);
     const Estimate beside = kl_difference(students[0].evaluation, s.evaluation);
     entry.update({{"model", s.name},
-                  {"bytes", s.size.bytes},
+                  {"bytes", static_cast<std::int64_t>(s.size.bytes)},
                   {"bits_per_weight", s.size.bits_per_weight()},
                   {"kl_minus_first", {{"mean", beside.value}, {"error", beside.error}}}});
     models.push_back(std::move(entry));
   }
-  return {{"models", models}, {"closest", order[0]}};
+  return {{"models", models}, {"closest", students[order[0]].name}};
 }
 
 std::string page_of(const std::vector<Candidate>& students) {
@@ -157,19 +159,21 @@ void run_compare(const CompareOptions& o) {
   first.path = o.students[0];
   const OpenedModel opened = first.open();
   std::vector<Candidate> students = open_students(o.students, opened.config.vocab_size);
-  Evaluator evaluator(o.evaluator, opened, first.compute_dtype(opened.config), device, students.size());
+  std::vector<const ModelSource*> models;
+  for (const Candidate& c : students) models.push_back(c.source.get());
+  Evaluator evaluator(o.evaluator, first, opened, models, device);
   StageDisplay display;
   for (std::size_t i = 0; i < students.size(); ++i)
     students[i].evaluation =
         evaluator.measure(*students[i].source, fmt::format("evaluating {}", i + 1), display);
   display.close();
   const std::vector<std::size_t> order = ranking(students);
-  print_table(students);
-  print_closest(students, order);
   nlohmann::json json = report_of(students, order);
   json["first_position"] = evaluator.first_position();
   report.write(json);
   if (page.wanted()) page.write_text(page_of(students));
+  print_table(students);
+  print_closest(students, order);
 }
 
 }  // namespace
@@ -191,7 +195,7 @@ void add_compare(CLI::App& app, int&) {
       "  mixtape compare Qwen3-3bit Qwen3-4bit --teacher Qwen3-0.6B --text wiki.txt\n"
       "  mixtape compare a.gguf b.gguf c.gguf --base wiki.base --json -");
   command->callback([o, command] {
-    o->check(*command);
+    o->finish(*command);
     run_compare(*o);
   });
 }

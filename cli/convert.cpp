@@ -1,7 +1,6 @@
 // mixtape convert: a model in another kind of files, its codes and blocks as they are.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -34,11 +33,6 @@ std::optional<DType> stated_dtype(const std::string& floats) {
   if (floats == "f16") return DType::f16;
   if (floats == "bf16") return DType::bf16;
   return std::nullopt;
-}
-
-bool has_blocks(const QuantizationPlan& plan) {
-  return std::any_of(plan.modules.begin(), plan.modules.end(),
-                     [](const PlannedModule& m) { return m.stored && m.stored->is_blocks(); });
 }
 
 // A line for each format.
@@ -77,7 +71,8 @@ DType floats_of(const ConvertCommand& o, const ModelSource& source) {
 void write_directory(const ConvertCommand& o, ModelOutput& output, const ModelSource& source,
                      QuantizationPlan plan, const TensorProvider& tensors) {
   const std::optional<DType> stated = stated_dtype(o.floats);
-  const DType floats = stated ? *stated : has_blocks(plan) ? exact_dtype(source, plan) : floats_of(o, source);
+  const bool is_exact = !o.dequantize && gguf_file_of(source) != nullptr;
+  const DType floats = stated ? *stated : is_exact ? exact_dtype(source, plan) : floats_of(o, source);
   refuse_inexact(plan, floats);
   plan = affine_plan(std::move(plan), floats);
   print_formats(plan, floats);

@@ -23,13 +23,13 @@ struct EvalOptions {
     all.insert(all.end(), {model.path, versus});
     return all;
   }
-  void check(const CLI::App& command) const {
+  void finish(const CLI::App& command) {
     require(evaluator.base.empty() || save_base.empty(),
             "--base is the teacher: expected no --save-base beside it");
     require(
         versus.empty() || !evaluator.teacher.empty() || !evaluator.base.empty(),
         "--versus compares two models by their distance from a teacher: expected --teacher or --base too");
-    evaluator.check(command);
+    evaluator.finish(command);
     refuse_same_place({{"--save-base", save_base}, {"--json", json_file}});
   }
 };
@@ -42,15 +42,12 @@ std::unique_ptr<AtomicFile> place_for_base(const EvalOptions& o, std::size_t row
                    base_logits_bytes(static_cast<std::int64_t>(rows), length, vocab_size));
 }
 
-void print_both(const EvalOptions& o, const Evaluation& result, const Evaluation& other,
-                nlohmann::json& json) {
+void print_both(const EvalOptions& o, const Evaluation& result, const Evaluation& other) {
   print_figures(o.model.path, result);
   print_figures(o.versus, other);
   const Estimate difference = kl_difference(result, other);
   fmt::print("KL difference    {:+.6f} +- {:.6f}, {} minus {}, paired\n", difference.value, difference.error,
              o.versus, o.model.path);
-  json["versus"] = figures(other);
-  json["kl_difference"] = {{"mean", difference.value}, {"error", difference.error}};
 }
 
 void run_eval(const EvalOptions& o) {
@@ -59,7 +56,9 @@ void run_eval(const EvalOptions& o) {
   const OpenedModel opened = o.model.open();
   std::unique_ptr<ModelSource> versus;
   if (!o.versus.empty()) versus = open_model(find_model(o.versus));
-  Evaluator evaluator(o.evaluator, opened, o.model.compute_dtype(opened.config), device, versus ? 2 : 1);
+  std::vector<const ModelSource*> models = {opened.source.get()};
+  if (versus) models.push_back(versus.get());
+  Evaluator evaluator(o.evaluator, o.model, opened, models, device);
   StageDisplay display;
   if (!o.save_base.empty()) {
     const auto file = place_for_base(o, evaluator.rows().size(), opened.config.vocab_size);
@@ -68,15 +67,16 @@ void run_eval(const EvalOptions& o) {
   const Evaluation result = evaluator.measure(*opened.source, "evaluating", display);
   nlohmann::json json = figures(result);
   json["first_position"] = evaluator.first_position();
-  if (!versus) {
-    display.close();
-    print_figures("", result);
-  } else {
-    const Evaluation other = evaluator.measure(*versus, "evaluating --versus", display);
-    display.close();
-    print_both(o, result, other, json);
+  std::optional<Evaluation> other;
+  if (versus) {
+    other = evaluator.measure(*versus, "evaluating --versus", display);
+    const Estimate difference = kl_difference(result, *other);
+    json["versus"] = figures(*other);
+    json["kl_difference"] = {{"mean", difference.value}, {"error", difference.error}};
   }
+  display.close();
   report.write(json);
+  other ? print_both(o, result, *other) : print_figures("", result);
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ void add_eval(CLI::App& app, int&) {
       "  mixtape eval -m Qwen3-0.6B --text wiki.txt --save-base wiki.base\n"
       "  mixtape eval -m Qwen3-0.6B-3bit --versus other-3bit --base wiki.base");
   command->callback([o, command] {
-    o->check(*command);
+    o->finish(*command);
     run_eval(*o);
   });
 }

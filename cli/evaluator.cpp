@@ -2,11 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
 #include "cli/inputs.h"
 #include "cli/model_path.h"
+#include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/quote.h"
 #include "cli/text_options.h"
@@ -31,7 +33,8 @@ void EvaluatorOptions::add(CLI::App& command) {
             "Compare with what eval --save-base or llama-perplexity kept, on its windows");
 }
 
-void EvaluatorOptions::check(const CLI::App& command) const {
+void EvaluatorOptions::finish(const CLI::App& command) {
+  has_length = command.count("--length") > 0;
   for (const char* name : {"--max-tokens", "--length"})
     require(!text_files.empty() || command.count(name) == 0, name,
             " has no effect: the windows are those of --base");
@@ -40,6 +43,11 @@ void EvaluatorOptions::check(const CLI::App& command) const {
           ": found no text, expected --text or --base");
   require_files(text_files);
   require_files({base});
+  for (std::size_t i = 0; i < text_files.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j)
+      require(!is_same_place(text_files[i], text_files[j]), "--text: ", text_files[i],
+              " is given twice, expected once");
+  }
 }
 
 std::vector<std::string> EvaluatorOptions::inputs() const {
@@ -48,17 +56,30 @@ std::vector<std::string> EvaluatorOptions::inputs() const {
   return all;
 }
 
-Evaluator::Evaluator(const EvaluatorOptions& options, const OpenedModel& opened, DType dtype,
-                     const Device& device, std::size_t models)
-    : o_(options), dtype_(dtype), models_(models), vocab_size_(opened.config.vocab_size), tape_(device) {
+Evaluator::Evaluator(const EvaluatorOptions& options, const ModelOptions& model, const OpenedModel& opened,
+                     const std::vector<const ModelSource*>& models, const Device& device)
+    : o_(options), models_(models.size()), vocab_size_(opened.config.vocab_size), tape_(device) {
   if (!o_.teacher.empty()) teacher_source_ = open_model(find_model(o_.teacher));
+  choose_dtype(model, models);
   if (!o_.base.empty()) base_ = std::make_unique<BaseLogits>(o_.base);
   prepare_rows(opened);
+}
+
+void Evaluator::choose_dtype(const ModelOptions& model, const std::vector<const ModelSource*>& models) {
+  const auto is_f32 = [&](const ModelSource& source) {
+    return model.compute_dtype(source.config()) == DType::f32;
+  };
+  const bool one_is =
+      (teacher_source_ && is_f32(*teacher_source_)) ||
+      std::any_of(models.begin(), models.end(), [&](const ModelSource* m) { return is_f32(*m); });
+  dtype_ = one_is ? DType::f32 : DType::bf16;
+  fmt::print("activations  {}\n", name(dtype_));
 }
 
 // Windows of `length` tokens, as perplexity is usually counted: length-1 predictions each, nothing in front
 // but BOS where the tokenizer adds one.
 void Evaluator::prepare_rows(const OpenedModel& opened) {
+  if (base_ && !o_.has_length) o_.length = std::ssize(base_->rows().at(0));
   if (!o_.text_files.empty()) {
     warn_if_beyond_context(opened.config, o_.length);
     TextOptions text;

@@ -21,19 +21,21 @@ struct EvaluatorOptions {
   std::int64_t max_tokens = 0;
   std::int64_t batch_size = 4;
 
+  bool has_length = false;  // else a base's length counts
+
   void add(CLI::App& command);
-  // Throws for options that have no effect, and for files that are not there.
-  void check(const CLI::App& command) const;
+  // Throws for options that have no effect, files that are not there, and files that are given twice.
+  void finish(const CLI::App& command);
   // The files and directories that are read.
   std::vector<std::string> inputs() const;
 };
 
 class Evaluator {
  public:
-  // The text becomes windows by the tokenizer of `opened`; activations are computed in `dtype`. For `models` more
-  // than one the teacher's are kept.
-  Evaluator(const EvaluatorOptions& options, const OpenedModel& opened, DType dtype, const Device& device,
-            std::size_t models);
+  // The text becomes windows by the tokenizer of `opened`, one of `models`. All models are computed in one type, which
+  // is printed: f32 where one of them or the teacher is stored so. Of several models the teacher's activations are kept.
+  Evaluator(const EvaluatorOptions& options, const ModelOptions& model, const OpenedModel& opened,
+            const std::vector<const ModelSource*>& models, const Device& device);
 
   const std::vector<TokenRow>& rows() const { return rows_; }
   // Of each window; those before it are not counted.
@@ -45,10 +47,11 @@ class Evaluator {
   Evaluation measure(const ModelSource& model, const std::string& stage, StageDisplay& display);
 
  private:
+  void choose_dtype(const ModelOptions& model, const std::vector<const ModelSource*>& models);
   void prepare_rows(const OpenedModel& opened);
 
   EvaluatorOptions o_;
-  DType dtype_;
+  DType dtype_ = DType::bf16;
   std::size_t models_;
   std::int64_t vocab_size_;
   Tape tape_;

@@ -8,6 +8,7 @@
 #include "cli/loaded_model.h"
 #include "cli/open_device.h"
 #include "cli/sampling_flags.h"
+#include "cli/terminal.h"
 #include "cli/text_printer.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/json_file.h"
@@ -61,8 +62,16 @@ struct Drawing {
 
   std::vector<TokenRow> draw(std::size_t texts,
                              const std::function<void(std::size_t, std::uint32_t)>& on_token = {}) const {
-    return sample(loaded.model(), loaded.tape(), std::vector<TokenRow>(texts, prompt), count, options,
-                  on_token);
+    std::vector<TokenRow> rows =
+        sample(loaded.model(), loaded.tape(), std::vector<TokenRow>(texts, prompt), count, options, on_token);
+    for (const TokenRow& row : rows) warn_if_too_long(row);
+    return rows;
+  }
+  void warn_if_too_long(const TokenRow& row) const {
+    const std::int64_t most = loaded.opened().config.max_position_embeddings;
+    if (most <= 0 || std::ssize(row) <= most) return;
+    warn(fmt::format("{} tokens, the model was made for {} positions (max_position_embeddings)", row.size(),
+                     most));
   }
 };
 

@@ -31,7 +31,8 @@ std::string table(const nlohmann::json& record) {
   std::string text = "| | perplexity | KL to the original | same top token |\n|---|---|---|---|\n";
   text += fmt::format("| original | {:.3f} | | |\n", record.at("ppl_teacher").get<double>());
   text += table_row(record, "plain rounding", "rtn");
-  if (record.contains("kl_result")) text += table_row(record, "calibrated", "result");
+  text += record.contains("kl_result") ? table_row(record, "calibrated", "result")
+                                       : "| calibrated | not measured: the run was stopped | | |\n";
   return text + fmt::format("\nMeans over {} held-out positions, full vocabulary, temperature 1.\n\n",
                             record.at("report_tokens").get<std::int64_t>());
 }
@@ -44,8 +45,12 @@ std::string how(const nlohmann::json& record) {
       stages += (stages.empty() ? "" : ", ") + stage.at("method").get<std::string>();
   }
   if (!stages.empty()) stages += "; ";
-  return fmt::format("calibrated against the original ({}{} steps of training)", stages,
-                     record.at("steps").get<std::int64_t>());
+  const std::int64_t steps = record.at("steps").get<std::int64_t>();
+  const std::string best =
+      record.value("interrupted", false)
+          ? fmt::format(", stopped: the state of step {}", record.value("best_step", std::int64_t{0}))
+          : "";
+  return fmt::format("calibrated against the original ({}{} steps of training{})", stages, steps, best);
 }
 
 std::string widths(const nlohmann::json& record) {

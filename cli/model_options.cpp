@@ -45,7 +45,7 @@ void ModelOptions::add_device(CLI::App& command) {
 
 void ModelOptions::add_dtype(CLI::App& command) {
   OptionGroup(command, "Model")
-      .choice("--dtype", dtype, {"auto", "f32", "bf16"}, "Activations; auto: as the model");
+      .choice("--dtype", dtype, {"auto", "f32", "bf16"}, "Activations: f32 or bf16; auto: as the model");
 }
 
 OpenedModel ModelOptions::open() const {

@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <limits>
 #include <map>
@@ -30,7 +31,8 @@ std::optional<double> parse_bytes(const std::string& text) {
   const std::size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::optional<double> number = parse<double>(text.substr(0, end));
   const std::size_t unit = std::min(text.find_first_not_of(' ', end), text.size());
-  const std::string name = text.substr(unit);
+  std::string name = text.substr(unit);
+  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   if (!number) return std::nullopt;
   if (name == "GB") return *number * 1e9;
   if (name == "MB") return *number * 1e6;

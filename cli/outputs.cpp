@@ -53,16 +53,6 @@ std::vector<fs::path> other_places(const std::string& name) {
   return places;
 }
 
-bool is_same_place(const std::string& a, const std::string& b) {
-  if (a.empty() || b.empty()) return false;
-  const auto is_stdout = [](const std::string& name) { return name == "-" || name == "/dev/stdout"; };
-  if (is_stdout(a) || is_stdout(b)) return is_stdout(a) && is_stdout(b);
-  const fs::path place = absolute_path(a);
-  std::error_code ignored;
-  const bool keeps_nothing = fs::exists(place, ignored) && !fs::is_regular_file(place, ignored);  // /dev/null
-  return !keeps_nothing && place == absolute_path(b);
-}
-
 double bytes_in(const fs::path& directory) {
   double bytes = 0.0;
   for (const auto& entry : fs::directory_iterator(directory)) bytes += static_cast<double>(entry.file_size());
@@ -171,6 +161,16 @@ void refuse_input(const std::string& what, const std::string& path, const std::v
               " is a file that this run reads, expected ", "another place");
     }
   }
+}
+
+bool is_same_place(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return false;
+  const auto is_stdout = [](const std::string& name) { return name == "-" || name == "/dev/stdout"; };
+  if (is_stdout(a) || is_stdout(b)) return is_stdout(a) && is_stdout(b);
+  const fs::path place = absolute_path(a);
+  std::error_code ignored;
+  const bool keeps_nothing = fs::exists(place, ignored) && !fs::is_regular_file(place, ignored);  // /dev/null
+  return !keeps_nothing && place == absolute_path(b);
 }
 
 void refuse_same_place(const std::vector<Place>& places) {

@@ -27,6 +27,9 @@ std::unique_ptr<AtomicFile> place_for(const std::string& option, const std::stri
 // Throws if `path` is one of the files that the run reads, or lies in one of its directories; empty names are none.
 void refuse_input(const std::string& what, const std::string& path, const std::vector<std::string>& inputs);
 
+// Whether both are one file, or standard output. Never so for empty names, nor for devices and FIFOs, which keep nothing.
+bool is_same_place(const std::string& a, const std::string& b);
+
 // A result's option and where it goes; an empty path: nowhere.
 struct Place {
   std::string option, path;

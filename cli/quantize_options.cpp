@@ -12,7 +12,9 @@
 #include "cli/inputs.h"
 #include "cli/progress.h"
 #include "cli/quote.h"
+#include "cli/terminal.h"
 #include "mixtape/calib/mixed_plan.h"
+#include "mixtape/io/gguf_model.h"
 #include "mixtape/quant/plan_file.h"
 
 namespace mixtape::cli {
@@ -72,8 +74,21 @@ void QuantizeOptions::finish(const CLI::App& command) const {
             " has no effect: ", type.empty() ? "a GGUF file's types are chosen" : "--type " + type);
 }
 
+// A file of blocks can be a teacher, but not the model that it was made of.
+static void warn_of_blocks(const ModelSource& source) {
+  const GgufFile* file = gguf_file_of(source);
+  if (file == nullptr) return;
+  for (const GgufTensor& t : file->tensors()) {
+    const GgufTypeInfo& type = gguf_type_info(t.type);
+    if (type.block_elements == 1) continue;
+    return warn(fmt::format("{} is quantized already ({}): what it holds is taken for the original",
+                            source.where(), type.name));
+  }
+}
+
 QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
   require_files({plan_file});
+  warn_of_blocks(*opened.source);
   QuantizationOptions options = {.params = {bits, group_size}};
   if (budget.is_set()) options = open_options(chooses_types());
   if (!type.empty()) options = mix_options(gguf_mix(type), opened.config, has_importance);

@@ -22,7 +22,7 @@ void SamplingFlags::add(CLI::App& command, const std::string& name) {
 }
 
 void SamplingFlags::check(const CLI::App& command) const {
-  for (const char* name : {"--top-k", "--top-p", "--min-p", "--seed"})
+  for (const char* name : {"--top-k", "--top-p", "--min-p"})
     require(sample.temperature > 0.0 || command.count(name) == 0, name, " has no effect: --temperature 0");
   require(sample.repeat_penalty != 1.0 || command.count("--repeat-last-n") == 0,
           "--repeat-last-n has no effect: --repeat-penalty is 1");

@@ -17,6 +17,7 @@ constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 
 std::atomic<bool> only_asks = false, ending = false, in_scope = false;
 std::atomic<int> asked = 0;  // the signal
+std::atomic<const char*> scope_line = nullptr;
 
 sigset_t handled_signals() {
   sigset_t set;
@@ -43,7 +44,10 @@ void wait_for_signals(sigset_t set) {
   for (;;) {
     int signal = 0;
     if (sigwait(&set, &signal) != 0) continue;
-    if (in_scope && signal == SIGINT && asked.exchange(signal) == 0) continue;
+    if (in_scope && signal == SIGINT && asked.exchange(signal) == 0) {
+      if (const char* line = scope_line) put_error(line);
+      continue;
+    }
     if (only_asks && asked.exchange(signal) == 0) {
       note(signal == SIGINT ? "stopping after this batch; press Ctrl-C again to quit at once"
                             : "stopping after this batch; a second signal quits at once");
@@ -67,7 +71,10 @@ void handle_signals() {
 void watch_interrupts() { only_asks = true; }
 bool interrupted() { return asked != 0; }
 
-InterruptScope::InterruptScope() { in_scope = true; }
+InterruptScope::InterruptScope(const char* line) {
+  scope_line = line;
+  in_scope = true;
+}
 InterruptScope::~InterruptScope() {
   in_scope = false;
   cli::asked = 0;

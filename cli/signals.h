@@ -12,10 +12,11 @@ void handle_signals();
 void watch_interrupts();
 bool interrupted();
 
-// While one lives, the first Ctrl-C only asks, without a word; other signals, and a second Ctrl-C, end the program.
+// While one lives, the first Ctrl-C only asks and shows `line`, unless that is null; other signals, and a second Ctrl-C,
+// end the program. One at a time.
 class InterruptScope {
  public:
-  InterruptScope();
+  explicit InterruptScope(const char* line = nullptr);
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;

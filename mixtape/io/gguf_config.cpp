@@ -129,6 +129,14 @@ void add_token_ids(const GgufKeys& keys, std::int64_t vocab, json& config) {
   }
 }
 
+// That of the matrices; where they are blocks bf16, which models are made in.
+const char* torch_dtype(const GgufFile& file) {
+  const GgufTensor* embedding = file.find_tensor("token_embd.weight");
+  if (embedding != nullptr && embedding->type == GgufType::f32) return "float32";
+  if (embedding != nullptr && embedding->type == GgufType::f16) return "float16";
+  return "bfloat16";
+}
+
 }  // namespace
 
 json gguf_config_json(const GgufFile& file) {
@@ -150,7 +158,7 @@ json gguf_config_json(const GgufFile& file) {
       {kEps.config, keys.number(kEps.key)},
       {"hidden_act", "silu"},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
-      {"torch_dtype", "bfloat16"},
+      {"torch_dtype", torch_dtype(file)},
   };
   read_gguf_rope(keys, architecture, dim, config);
   if (architecture.read_gguf) architecture.read_gguf(keys, config);

@@ -120,7 +120,7 @@ TEST_F(GgufModel, LlamaConfigAndNames) {
   const nlohmann::json& json = model->config_json();
   EXPECT_EQ(json["architectures"], nlohmann::json::array({"LlamaForCausalLM"}));
   EXPECT_EQ(json["rms_norm_eps"].dump(), "1e-05");
-  EXPECT_EQ(json["torch_dtype"], "bfloat16");
+  EXPECT_EQ(json["torch_dtype"], "float32");
   EXPECT_TRUE(json["rope_scaling"].is_null());
   const ModelConfig config = model->config();
   EXPECT_EQ(config.architecture->model_type, "llama");

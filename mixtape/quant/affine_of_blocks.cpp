@@ -12,13 +12,25 @@ constexpr std::int32_t kSmallestGroup = 32;
 
 bool has_whole_scales(const WeightFormat& format) { return block_format(format.block).scales.is_stored(); }
 
-bool fits_f16(const ModelSource& source, const std::string& name) {
-  if (source.stored_dtype(name) == DType::f16) return true;
+template <class T>
+bool holds_values(const ModelSource& source, const std::string& name) {
+  const DType dtype = dtype_of<T>();
+  if (source.stored_dtype(name) == dtype) return true;
   const Device cpu = Device::cpu();
   const std::vector<float> values = source.load(name, DType::f32, cpu).to_vector<float>();
-  const std::vector<f16> halves = source.load(name, DType::f16, cpu).to_vector<f16>();
+  const std::vector<T> halves = source.load(name, dtype, cpu).template to_vector<T>();
   return std::equal(values.begin(), values.end(), halves.begin(),
-                    [](float value, f16 half) { return value == static_cast<float>(half); });
+                    [](float value, T half) { return value == static_cast<float>(half); });
+}
+
+// Whether f16 or bf16 holds the plan's blocks and floats.
+template <class T>
+bool holds_all(const ModelSource& source, const QuantizationPlan& plan) {
+  const bool modules_fit = std::all_of(plan.modules.begin(), plan.modules.end(), [&](const PlannedModule& m) {
+    return m.stored ? affine_obstacle(*m.stored, dtype_of<T>()).empty() : holds_values<T>(source, m.source);
+  });
+  return modules_fit && std::all_of(plan.others.begin(), plan.others.end(),
+                                    [&](const std::string& name) { return holds_values<T>(source, name); });
 }
 
 }  // namespace
@@ -32,12 +44,11 @@ std::string affine_obstacle(const WeightFormat& format, DType value) {
 }
 
 DType exact_dtype(const ModelSource& source, const QuantizationPlan& plan) {
-  const bool fits = std::all_of(plan.modules.begin(), plan.modules.end(), [&](const PlannedModule& m) {
-    return m.stored ? !m.stored->is_blocks() || !has_whole_scales(*m.stored) : fits_f16(source, m.source);
-  });
-  const bool others_fit = std::all_of(plan.others.begin(), plan.others.end(),
-                                      [&](const std::string& name) { return fits_f16(source, name); });
-  return fits && others_fit ? DType::f16 : DType::f32;
+  const bool is_bf16 = model_dtype(source) == DType::bf16;
+  if (is_bf16 && holds_all<bf16>(source, plan)) return DType::bf16;
+  if (holds_all<f16>(source, plan)) return DType::f16;
+  if (!is_bf16 && holds_all<bf16>(source, plan)) return DType::bf16;
+  return DType::f32;
 }
 
 QuantizationPlan affine_plan(QuantizationPlan plan, DType value) {

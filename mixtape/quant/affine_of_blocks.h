@@ -13,8 +13,8 @@ namespace mixtape {
 // Why a directory whose scales are `value` can't hold weights of this format exactly; empty where it can.
 std::string affine_obstacle(const WeightFormat& format, DType value);
 
-// The smallest value dtype, f16 or f32, that holds every scale and bias of `plan`'s blocks and every value that is not
-// quantized. For a plan of plan_of_stored.
+// The value dtype that holds every scale and bias of `plan`'s blocks and every value that is not quantized: the model's
+// own of bf16 and f16, else the other, else f32. For a plan of plan_of_stored.
 DType exact_dtype(const ModelSource& source, const QuantizationPlan& plan);
 
 // The plan with affine codes for blocks, whose tensors stored_tensors gives. Throws not_supported, naming module and obstacle, for what can't be held.

@@ -35,7 +35,8 @@ BlockType read_mode(const json& object, const std::string& where) {
   if (mode == object.end() || *mode == "affine") return BlockType::none;
   const BlockType type = mode->is_string() ? block_type_of(mode->get<std::string>()) : BlockType::none;
   if (type != BlockType::none) return type;
-  fail(ErrorCode::not_supported, where, ": mode is ", mode->dump(), ", expected \"affine\"");
+  fail(ErrorCode::not_supported, where, ": mode is ", mode->dump(),
+       ", expected \"affine\", or in a plan a type of GGUF's such as \"q4_k\"");
 }
 
 bool states(const json& object, const char* key) {
@@ -61,6 +62,10 @@ StoredAs read_module(const json& value, const WeightFormat& defaults, const std:
   if (value.is_boolean()) return value.get<bool>() ? StoredAs(defaults) : std::nullopt;
   if (value.is_object()) {
     refuse_unknown_keys(value, where);
+    if (read_mode(value, where) != BlockType::none &&
+        (value.contains("bits") || value.contains("group_size")))
+      fail(ErrorCode::format, where, ": found bits or group_size beside mode ", value["mode"].dump(),
+           ", which has its own");
     return read_params(value, defaults, where);
   }
   fail(ErrorCode::format, where, ": is ", value.dump(), ", expected an object, true or false");

@@ -281,6 +281,8 @@ TEST(QuantizationPlan, FilesOfOtherModelsAndMalformedOnes) {
   refused("plan.json: quantization has no 'b'", [](auto& j) { j["quantization"].erase("b"); });
   refused("plan.json: shapes has no 'b'", [](auto& j) { j["shapes"].erase("b"); });
   refused("plan.json: quantization of 'a': bits is 7", [](auto& j) { j["quantization"]["a"]["bits"] = 7; });
+  refused("plan.json: quantization of 'a': found bits or group_size beside mode \"q8_0\"",
+          [](auto& j) { j["quantization"]["a"] = {{"mode", "q8_0"}, {"bits", 4}}; });
   refused("plan.json: expected a plan, with an object 'shapes'", [](auto& j) { j.erase("shapes"); });
   refused("plan.json: expected a plan, with an object 'quantization'",
           [](auto& j) { j["quantization"] = 4; });

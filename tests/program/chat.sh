@@ -13,9 +13,11 @@ END
 chat="chat -m $work/model --temp 0 -n 6 --device cpu --dtype f32"
 # talk TEXT ARGUMENTS...: what is answered to the text, without what goes to standard error.
 talk() {
-  local text=$1
+  local text=$1 found
   shift
-  output=$(printf "$text" | "$mixtape" "$@" 2>"$work/errors") || complain "mixtape $*: status $?: $(cat "$work/errors")"
+  output=$(printf "$text" | "$mixtape" "$@" 2>"$work/errors")
+  found=$?
+  [ $found = "${status:-0}" ] || complain "mixtape $*: status $found, expected ${status:-0}: $(cat "$work/errors")"
 }
 
 # shellcheck disable=SC2086
@@ -40,7 +42,7 @@ talk() {
   # Another answer by another draw, the same by the most probable token; none before the first.
   talk 'Once upon a time\n/again\n' $chat
   [ "$output" = "$first"$'\n'"$first" ] || complain "/again at temperature 0: $output"
-  talk '/again\n/what\n/help\n' $chat
+  status=2 talk '/again\n/what\n/help\n' $chat
   for line in "there is no answer yet" "unknown command /what" "/clear  begin anew"; do
     grep -qF -- "$line" "$work/errors" || complain "chat: no '$line' in: $(cat "$work/errors")"
   done
@@ -63,12 +65,17 @@ talk() {
   [ "$output" != "$first" ] || complain "--system changes nothing: $output"
 
   # A text that is no UTF-8 is not heard; the context has an end.
-  talk 'caf\xe9\nOnce upon a time\n' $chat
+  status=2 talk 'caf\xe9\nOnce upon a time\n' $chat
   [ "$output" = "$first" ] && grep -q "no valid UTF-8" "$work/errors" || complain "not UTF-8: $output, $(cat "$work/errors")"
   long=$(printf 'cat %.0s' $(seq 600))
-  talk "$long\nOnce upon a time\n" $chat
-  [ "$output" = "$first" ] && grep -q "context is full; /clear begins anew" "$work/errors" ||
+  status=2 talk "$long\nOnce upon a time\n" $chat
+  [ "$output" = "$first" ] && grep -q "the model's context has 512: no answer; /clear begins anew" "$work/errors" ||
     complain "a long message: $output, $(cat "$work/errors")"
+  grep -qF "[cut: -n 6]" "$work/errors" || complain "a cut answer: $(cat "$work/errors")"
+  talk '/etc/passwd says\n /what\n' $chat
+  [ "$(wc -l <<<"$output")" = 2 ] || complain "messages that begin with a slash: $output"
+  "$mixtape" $chat </tmp >/dev/null 2>"$work/errors"
+  [ $? = 1 ] && grep -q "standard input: cannot read: Is a directory" "$work/errors" || complain "a directory: $(cat "$work/errors")"
 
   expect_line 2 "found no chat template, expected one" chat -m "$model"
   expect_line 2 "no system here" $chat --system refuse
@@ -104,6 +111,10 @@ read_until(b"> ")
 assert run.poll() is None
 os.write(main, b"/clear\n")
 read_until(b"> ")
+run.send_signal(signal.SIGINT)
+read_until(b"Ctrl-C again")
+read_until(b"> ")
+assert run.poll() is None
 run.send_signal(signal.SIGINT)
 assert run.wait(20) == -signal.SIGINT, run.returncode
 END

@@ -47,7 +47,7 @@ expected one of them|$quantize --plan p --bits 4
 --date has no effect: expected --chat beside it|$generate --date 2020-01-01
 --date has no effect: expected --chats beside it|$dwq --date 2020-01-01
 --date has no effect: expected --chats beside it|train --config c --tokenizer t --out $work/new --text $work/text --date 2020-01-01
---seed has no effect: --temperature 0|$generate --temp 0 --seed 3
+--top-p has no effect: --temperature 0|$generate --temp 0 --top-p 0.3
 --top-p has no effect: --temperature 0|$generate --temp 0 --top-p 0.5
 --self-rows has no effect: expected --data self beside it|$dwq --self-rows 9
 --max-tokens has no effect: the windows are those of --base|eval --model $model --base b --max-tokens 9

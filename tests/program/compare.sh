@@ -30,7 +30,8 @@ for model, bits in zip(found["models"], (3, 4)):
 assert found["models"][1]["kl_minus_first"] == read("versus.json")["kl_difference"]
 assert found["models"][0]["kl_minus_first"] == {"mean": 0.0, "error": 0.0}
 assert found["models"][0]["bits_per_weight"] < found["models"][1]["bits_per_weight"]
-assert found["closest"] == 2
+assert found["closest"].endswith("q.gguf")
+assert isinstance(found["models"][0]["bytes"], int)
 END
   python3 tests/program/check_page.py "$work/page.html" "q.gguf" "KL to the teacher" || complain "compare --html"
   rm "$work"/*.json "$work/json" "$work/page.html"
@@ -38,8 +39,22 @@ END
   # A file for the teacher says the same twice; a model beside itself is no closer.
   expect 0 "wrote" eval $text --model "$model" --save-base "$work/base"
   expect 0 "closest  2: KL lower by" compare "$work/3" "$work/4" --base "$work/base"
-  expect 0 "closest  1, maybe: KL lower by 0.00000 +-0.00000" compare -m "$work/3" "$work/3" --base "$work/base" --batch 2 --dtype f32
+  expect 0 "closest  1 and 2, which are equal on this text" compare -m "$work/3" "$work/3" --base "$work/base" --batch 2 --dtype f32
   expect 0 "closest" $compare --teacher "$model" $text --max-tokens 400 --device cpu --json -
+
+  # Whichever comes first, and whatever it is stored in, the figures are the same; a base's length is that of its text.
+  expect 0 "wrote" quantize --model "$work/q.gguf" --out "$work/narrow" --bits 3 --group-size 32
+  expect 0 "activations  f32" compare "$work/narrow" "$work/3" --teacher "$model" $text --json "$work/1.json"
+  expect 0 "activations  f32" compare "$work/3" "$work/narrow" --teacher "$model" $text --json "$work/2.json"
+  python3 -c 'import json, sys
+a, b = (json.load(open(name))["models"] for name in sys.argv[1:])
+assert [m["kl"] for m in a] == [m["kl"] for m in reversed(b)]' "$work/1.json" "$work/2.json" || complain "the order of models counts"
+  expect 0 "activations  bf16" compare "$work/3" "$work/narrow" --teacher "$model" $text --dtype bf16
+  expect 0 "closest" compare "$work/3" "$work/4" --base "$work/base" --text "$work/story"
+  "$mixtape" compare "$work/3" "$work/4" --base "$work/base" >/dev/full 2>"$work/kept" && complain "a full standard output: status 0"
+  grep -q evaluating "$work/kept" && complain "a full standard output: found after the work: $(cat "$work/kept")"
+  rm -r "$work/narrow" "$work/kept" "$work"/[12].json
+  expect_line 2 "$work/story is given twice, expected once" compare "$work/3" "$work/4" --teacher "$model" $text --text "$work/story"
 
   expect_line 2 "compare: found 1 model, expected two or more" compare "$work/3" --teacher "$model" $text
   expect_line 2 "compare: found no teacher, expected --teacher or --base" $compare $text

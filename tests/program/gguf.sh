@@ -43,6 +43,21 @@ same_perplexity() {
   expect 0 "types        F32" convert "$model" -o "$work/f.gguf" --floats f32
   same_perplexity "$work/f.gguf" "$model"
   expect 0 "" quantize "$moe" -o "$work/mlx" --group-size 32 --bits 5
+  # Floats come back as they were, and quantize makes of them what it makes of the directory.
+  for pair in "f32:$model" "bf16:$moe"; do
+    floats=${pair%%:*} directory=${pair#*:}
+    expect 0 "" convert "$directory" -o "$work/direct" --floats $floats
+    expect 0 "" convert "$directory" -o "$work/x.gguf" --floats $floats
+    expect 0 "floats       $floats" convert "$work/x.gguf" -o "$work/back"
+    cmp "$work/direct/model.safetensors" "$work/back/model.safetensors" || complain "convert to $floats and back: other bytes"
+    expect 0 "" quantize "$work/direct" -o "$work/q1" --bits 4 --group-size 32
+    expect 0 "" quantize "$work/x.gguf" -o "$work/q2" --bits 4 --group-size 32
+    cmp "$work/q1/model.safetensors" "$work/q2/model.safetensors" || complain "quantize of $floats: a GGUF file gives other bytes"
+    rm -r "$work/direct" "$work/x.gguf" "$work/back" "$work"/q[12]
+  done
+  expect 0 "" quantize "$moe" -o "$work/x.gguf" --type q8_0
+  expect 0 "x.gguf is quantized already (Q8_0): what it holds is taken for the original" quantize "$work/x.gguf" -o "$work/y.gguf" --type q4_k_m
+  rm "$work"/[xy].gguf
   expect 0 "Q5_1" convert --model "$work/mlx" --out "$work/c.gguf"
   same_perplexity "$work/c.gguf" "$work/mlx"
   rm -r "$work/f.gguf" "$work/c.gguf" "$work/mlx"

@@ -119,7 +119,7 @@ END
   refused 2 "--bpw 1.5 asks for " $budget --bpw 1.5
   refused 2 "bits per weight" $budget --bpw 16
   refused 2 "--size asks for 10000 bytes of weights: expected " $budget --size 10KB
-  refused 2 "--size is 300 Mb, expected a size such as 300MB" $budget --size '300 Mb'
+  refused 2 "--size is 300 Mx, expected a size such as 300MB" $budget --size '300 Mx'
   refused 2 "--size is 0, expected a size" $budget --size 0
   refused 2 "--bpw is 0.5, expected a number, 1 to 32" $budget --bpw 0.5
   refused 2 "found --bpw and --size, expected one" $budget --bpw 4.5 --size 340KB

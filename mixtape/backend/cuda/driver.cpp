@@ -18,7 +18,11 @@ std::string version_text(int version) { return str(version / 1000, ".", version 
 
 Driver load() {
   static const SharedLibrary library({"libcuda.so.1", "libcuda.so"});
-  if (!library) fail(ErrorCode::not_supported, "cuda: no NVIDIA driver (", library.error(), ")");
+  if (!library) {
+    const bool is_absent = library.error().find("No such file") != std::string::npos;
+    fail(ErrorCode::not_supported, "cuda: no NVIDIA driver",
+         is_absent ? "" : str(" (", library.error(), ")"));
+  }
   auto get_version = reinterpret_cast<Result (*)(int*)>(library.find("cuDriverGetVersion"));
   Driver d;
   if (get_version == nullptr || get_version(&d.version) != kSuccess || d.version < kVersion) {
