@@ -10,6 +10,7 @@
 #include "cli/calibrate_options.h"
 #include "cli/calibration_html.h"
 #include "cli/calibration_report.h"
+#include "cli/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/group_table.h"
 #include "cli/model_card.h"
@@ -20,11 +21,13 @@
 #include "cli/quote.h"
 #include "cli/terminal.h"
 #include "cli/training_hooks.h"
+#include "mixtape/calib/fingerprint.h"
 #include "mixtape/calib/importance.h"
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/reference_recipe.h"
 #include "mixtape/calib/student_tensors.h"
 #include "mixtape/core/resident_memory.h"
+#include "mixtape/io/json_file.h"
 #include "mixtape/quant/plan_file.h"
 
 namespace mixtape::cli {
@@ -38,10 +41,11 @@ class CalibrateRun {
   explicit CalibrateRun(const CalibrateOptions& options)
       : o_(options),
         output_(o_.quantize.place(o_.model)),
-        report_file_(o_.json_file, inputs(o_), o_.quantize.out),
-        page_file_(o_.html_file, inputs(o_), o_.quantize.out, "--html"),
-        plan_file_(o_.quantize.place_for_plan(inputs(o_))),
-        imatrix_file_(o_.saved_imatrix, inputs(o_), o_.quantize.out, "--save-imatrix"),
+        report_file_(o_.json_file, o_.inputs(), o_.quantize.out),
+        page_file_(o_.html_file, o_.inputs(), o_.quantize.out, "--html"),
+        plan_file_(o_.has_written_plan() ? "" : o_.quantize.saved_plan, o_.inputs(), o_.quantize.out,
+                   "--save-plan"),
+        imatrix_file_(o_.saved_imatrix, o_.inputs(), o_.quantize.out, "--save-imatrix"),
         device_(open_device(options.model.device)),
         opened_(options.model.open()),
         tape_(device_),
@@ -54,6 +58,16 @@ class CalibrateRun {
   }
 
   int run() {
+    try {
+      return run_unless_stopped();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::interrupted) throw;
+      return stopped(error.what());
+    }
+  }
+
+ private:
+  int run_unless_stopped() {
     show_plan();
     const std::int64_t bytes = chooses_bits() ? o_.quantize.budget.bytes(opened_, plan_) : size().bytes;
     // Of a GGUF file, beside its tensors.
@@ -66,23 +80,22 @@ class CalibrateRun {
     StageDisplay display;
     calibrate_student(display);
     display.close();
-    if (calibration_.report.stopped_early && !o_.write_on_interrupt) {
-      note(fmt::format("mixtape: interrupted after {} steps; nothing was written", training().steps_done));
-      return Status::stopped;
-    }
+    if (calibration_.report.stopped_early && !o_.write_on_interrupt)
+      return stopped(fmt::format("interrupted after {} steps", training().steps_done));
     write(display);
     write_importance();
     print_outcome();
     report_file_.write(report());
     if (page_file_.wanted()) page_file_.write_text(page());
-    return improved() ? Status::ok : Status::not_improved;
+    checkpoint_->remove();
+    return improved(calibration_.report) ? Status::ok : Status::not_improved;
   }
 
- private:
-  static std::vector<std::string> inputs(const CalibrateOptions& o) {
-    std::vector<std::string> all = o.text.files();
-    all.insert(all.end(), {o.model.path, o.quantize.plan_file});
-    return all;
+  int stopped(const std::string& where) {
+    wait_if_ending();
+    note(fmt::format("mixtape: {}; nothing was written", where));
+    if (checkpoint_) checkpoint_->tell_how_to_resume();
+    return Status::stopped;
   }
 
   // What can be wrong with the command line or the files is found before the teacher is loaded.
@@ -101,6 +114,12 @@ class CalibrateRun {
     for (const Method& m : o_.methods()) {
       if (m.check) m.check(*opened_.source, data_);
     }
+    // Rows to be sampled follow from the model.
+    checkpoint_.emplace(o_.checkpoint, o_.quantize.out,
+                        Checkpoint::Inputs{{"model", model_fingerprint(*opened_.source)},
+                                           {"text", data_fingerprint(data_, sources_)},
+                                           {"plan", text_fingerprint(plan_json(plan_).dump())},
+                                           {"device", device_.name()}});
   }
 
   // What is left to say where nothing is run: the data as they will be, and the memory.
@@ -121,35 +140,46 @@ class CalibrateRun {
 
   // Until the teacher is there a signal ends the program at once.
   void calibrate_student(StageDisplay& display) {
-    const RunHooks hooks = display.hooks();
+    const RunHooks hooks = display.hooks(&*checkpoint_);
     const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
     watch_interrupts();
+    checkpoint_->begin();
     if (o_.text.is_sampled()) {
       sources_.push_back(o_.text.sampled_source(beginnings_, teacher.model(), tape_, hooks));
       split();
     }
-    if (chooses_bits()) choose_bits(teacher, display);
+    if (chooses_bits()) choose_bits(teacher, display, hooks);
     CalibrationOptions options{.methods = o_.methods(), .gate = !o_.reference_compat};
     options.evaluation_batch = o_.dwq.train.batch_size;
     options.statistics_rows = o_.statistics_rows;
-    if (importance_)
-      options.on_statistics = [this](const LayerStatistics& layer) { importance_->add(layer); };
+    bool is_visited = false;
+    const auto add = [&](const LayerStatistics& layer) {
+      is_visited = true;
+      importance_->add(layer);
+    };
+    if (importance_) options.on_statistics = add;
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
+    if (!importance_ || is_visited || calibration_.report.stopped_early) return;
+    // A run that is gone on with after its fits gathers none.
+    const auto rows = std::span(data_.train).first(static_cast<std::size_t>(visited_rows()));
+    visit_input_statistics(teacher, plan_, rows, options.evaluation_batch, Statistics::importance,
+                           display.hooks(), add);
   }
 
+  std::int64_t visited_rows() const { return std::min(std::ssize(data_.train), o_.statistics_rows); }
   bool chooses_bits() const { return o_.quantize.budget.is_set(); }
 
-  void choose_bits(const Teacher& teacher, StageDisplay& display) {
+  void choose_bits(const Teacher& teacher, StageDisplay& display, const RunHooks& hooks) {
     const std::int64_t bytes = o_.quantize.budget.bytes(opened_, plan_);
-    losses_ = measure_sensitivity(teacher, plan_, data_, o_.sensitivity(), display.hooks());
-    const CheckedPlan checked = checked_plan_within(teacher, plan_, losses_, data_, bytes, storage_,
-                                                    o_.sensitivity(), display.hooks());
+    losses_ = measure_sensitivity(teacher, plan_, data_, o_.sensitivity(), hooks);
+    const CheckedPlan checked =
+        checked_plan_within(teacher, plan_, losses_, data_, bytes, storage_, o_.sensitivity(), hooks);
     display.close();
     o_.quantize.budget.print(checked);
     plan_ = checked.plan;
     gguf_ = o_.quantize.plan_gguf(opened_, plan_);
     print_plan(opened_, plan_, gguf_ ? &*gguf_ : nullptr, false);
-    plan_file_.write(plan_json(plan_));
+    write_plan();
   }
 
   void split() {
@@ -171,8 +201,16 @@ class CalibrateRun {
       o_.quantize.budget.print(opened_, plan_, o_.sensitivity());
     } else {
       print_plan(opened_, plan_, gguf_ ? &*gguf_ : nullptr, o_.dry_run);
-      plan_file_.write(plan_json(plan_));
+      write_plan();
     }
+  }
+
+  // What the run that is gone on with wrote already stays.
+  void write_plan() {
+    const std::string& file = o_.quantize.saved_plan;
+    if (!o_.has_written_plan()) return plan_file_.write(plan_json(plan_));
+    if (read_json(file) != plan_json(plan_))
+      fail(ErrorCode::io, "--save-plan: ", file, " holds another plan, expected a new name");
   }
 
   // After a stop the best state is still written whole; a second signal ends the program.
@@ -201,23 +239,11 @@ class CalibrateRun {
     Imatrix& imatrix = importance_->imatrix;
     imatrix.datasets = {o_.text.describe()};
     imatrix.chunk_size = o_.text.length;
-    imatrix.chunk_count = std::min(std::ssize(data_.train), o_.statistics_rows);
+    imatrix.chunk_count = visited_rows();
     imatrix_file_.write([&](AtomicFile& file) { write_imatrix(file, imatrix); });
   }
 
   const TrainReport& training() const { return calibration_.report.training; }
-
-  // On the report rows, at temperature 1; without them on the validation rows.
-  bool improved() const {
-    const CalibrationReport& r = calibration_.report;
-    if (is_initial_fit()) return false;
-    return !r.result || r.result->kl->mean < r.initial.kl->mean;
-  }
-  // Whether nothing that came after plain rounding was kept.
-  bool is_initial_fit() const {
-    const std::vector<StageReport>& stages = calibration_.report.stages;
-    return std::none_of(stages.begin() + 1, stages.end(), [](const StageReport& s) { return s.kept; });
-  }
 
   void print_outcome() {
     const CalibrationReport& r = calibration_.report;
@@ -230,9 +256,9 @@ class CalibrateRun {
                  training().steps_done, training().best_step, printable(o_.quantize.out));
     }
     print_course(training());
-    if (is_initial_fit()) {
+    if (is_initial_fit(r)) {
       fmt::print("no state was better than plain rounding; plain rounding was written\n");
-    } else if (!improved()) {
+    } else if (!improved(r)) {
       fmt::print(
           "the result is not better than plain rounding on the report rows: a smaller --lr may help\n");
     }
@@ -240,13 +266,7 @@ class CalibrateRun {
       warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",
                        r.initial.teacher_perplexity));
     }
-    const std::string out = shell_word(o_.quantize.out);
-    fmt::print("try          mixtape generate -m {} -p 'Once upon a time'\n", out);
-    if (gguf_) {
-      fmt::print("             llama-cli -m {} -p 'Once upon a time'\n", out);
-    } else {
-      fmt::print("             mlx_lm.generate --model {} --prompt 'Once upon a time'\n", out);
-    }
+    print_next(o_.quantize.out, gguf_.has_value());
   }
 
   StorageSize size() const { return written_size(opened_, plan_, gguf_ ? &*gguf_ : nullptr); }
@@ -255,21 +275,9 @@ class CalibrateRun {
   // The settings, and the figures that are the same on every run.
   nlohmann::json record() const {
     nlohmann::json json = model_record("calibrate", o_.model, o_.quantize, bits_per_weight());
-    const TrainOptions& train = o_.dwq.train;
-    json.update({{"recipe", o_.recipe},
-                 {"fit", o_.fit},
-                 {"train", o_.trained},
-                 {"text", o_.text.describe()},
-                 {"device", device_.name()},
+    json.update(o_.record());
+    json.update({{"device", device_.name()},
                  {"dtype", name(compute_)},
-                 {"length", o_.text.length},
-                 {"seed", o_.text.seed},
-                 {"batch", train.batch_size},
-                 {"temperature", o_.dwq.loss.temperature},
-                 {"top_k", o_.dwq.loss.top_k},
-                 {"clip", train.clip_norm},
-                 {"validate_every", train.validate_every},
-                 {"reference_compat", o_.reference_compat},
                  {"train_tokens", count_positions(data_.train)},
                  {"validation_tokens", count_positions(data_.validation)},
                  {"report_tokens", count_positions(data_.report)}});
@@ -310,6 +318,7 @@ class CalibrateRun {
   std::vector<RowSource> sources_;              // until they are split
   Beginnings beginnings_;                       // of rows to be sampled
   CalibrationData data_;
+  std::optional<Checkpoint> checkpoint_;
   std::vector<ModuleLosses> losses_;  // of the modules whose bits are chosen
   Calibration calibration_;
 };

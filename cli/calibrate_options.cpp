@@ -1,6 +1,7 @@
 #include "cli/calibrate_options.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "cli/inputs.h"
 #include "cli/outputs.h"
@@ -155,10 +156,12 @@ void CalibrateOptions::add(CLI::App& command) {
   add_recipe_options(command, *this);
   add_training_options(command, *this);
   add_memory_options(command, *this);
+  checkpoint.add(command);
 }
 
 void CalibrateOptions::finish(const CLI::App& command) {
   refuse_idle(command, *this);
+  checkpoint.finish(command);
   text.refuse_idle(command);
   require_files(text.files());
   refuse_same_place({{"--save-plan", quantize.saved_plan},
@@ -189,6 +192,32 @@ void CalibrateOptions::settle(const ModelConfig& config, const Device& device) {
   if (chooses_steps && chooses_validations) dwq.train.validate_every = training.validate_every;
   measured = sensitivity_of(config, text.positions(), device, quantize.chooses_types());
   statistics_rows = statistics_rows_of(config, text.positions(), device);
+}
+
+bool CalibrateOptions::has_written_plan() const {
+  std::error_code ignored;
+  return checkpoint.resume && std::filesystem::is_regular_file(quantize.saved_plan, ignored);
+}
+
+std::vector<std::string> CalibrateOptions::inputs() const {
+  std::vector<std::string> all = text.files();
+  all.insert(all.end(), {model.path, quantize.plan_file});
+  return all;
+}
+
+nlohmann::json CalibrateOptions::record() const {
+  return {{"recipe", recipe},
+          {"fit", fit},
+          {"train", trained},
+          {"text", text.describe()},
+          {"length", text.length},
+          {"seed", text.seed},
+          {"batch", dwq.train.batch_size},
+          {"temperature", dwq.loss.temperature},
+          {"top_k", dwq.loss.top_k},
+          {"clip", dwq.train.clip_norm},
+          {"validate_every", dwq.train.validate_every},
+          {"reference_compat", reference_compat}};
 }
 
 SensitivityOptions CalibrateOptions::sensitivity() const {

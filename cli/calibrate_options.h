@@ -2,9 +2,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/checkpoint_options.h"
 #include "cli/model_options.h"
 #include "cli/quantize_options.h"
 #include "cli/text_options.h"
@@ -18,6 +20,7 @@ struct CalibrateOptions {
   ModelOptions model;
   TextOptions text;
   QuantizeOptions quantize;
+  CheckpointOptions checkpoint;
   DwqOptions dwq;
   SensitivityOptions measured;       // by the recipe; without fits and batch size
   std::int64_t statistics_rows = 0;  // training rows, at most; as the model allows
@@ -39,6 +42,12 @@ struct CalibrateOptions {
   void finish(const CLI::App& command);
   // What the recipe decides and the command line does not name.
   void settle(const ModelConfig& config, const Device& device);
+
+  // Whether --save-plan names what the run that is gone on with wrote.
+  bool has_written_plan() const;
+  std::vector<std::string> inputs() const;  // files and directories that are read
+  // For what is written of a result.
+  nlohmann::json record() const;
 
   bool trains() const { return trained != "nothing"; }
   // What is measured where bits are chosen.

@@ -8,6 +8,7 @@
 
 #include "cli/evaluation_table.h"
 #include "cli/progress.h"
+#include "cli/quote.h"
 #include "mixtape/core/resident_memory.h"
 
 namespace mixtape::cli {
@@ -100,6 +101,25 @@ void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_
   }
   fmt::print("{:.3f} bits per weight; {}peak {}\n", bits_per_weight, training_summary(t, keeps_best),
              format_bytes(static_cast<double>(peak_resident_bytes())));
+}
+
+bool improved(const CalibrationReport& r) {
+  if (is_initial_fit(r)) return false;
+  return !r.result || r.result->kl->mean < r.initial.kl->mean;
+}
+
+bool is_initial_fit(const CalibrationReport& r) {
+  return std::none_of(r.stages.begin() + 1, r.stages.end(), [](const StageReport& s) { return s.kept; });
+}
+
+void print_next(const std::string& out, bool is_gguf) {
+  const std::string word = shell_word(out);
+  fmt::print("try          mixtape generate -m {} -p 'Once upon a time'\n", word);
+  if (is_gguf) {
+    fmt::print("             llama-cli -m {} -p 'Once upon a time'\n", word);
+  } else {
+    fmt::print("             mlx_lm.generate --model {} --prompt 'Once upon a time'\n", word);
+  }
 }
 
 void print_experts(const TrainReport& report) {

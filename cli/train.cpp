@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/group_table.h"
 #include "cli/inputs.h"
@@ -15,6 +16,7 @@
 #include "cli/text_options.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/evaluate.h"
+#include "mixtape/calib/fingerprint.h"
 #include "mixtape/calib/float_model.h"
 #include "mixtape/calib/initialize.h"
 #include "mixtape/calib/loss_signal.h"
@@ -30,6 +32,7 @@ struct PretrainOptions {
   std::string config_file, tokenizer, out, json_file;
   std::string device = "auto", dtype = "f32";
   bool write_on_interrupt = false;
+  CheckpointOptions checkpoint;
   TextOptions text;
   TrainOptions train;
 
@@ -81,20 +84,30 @@ class TrainRun {
     check(o_.train);
     prepare();
     output_.require_space(file_bytes());
+    try {
+      return run_unless_stopped();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::interrupted) throw;
+      return stopped(error.what());
+    }
+  }
+
+ private:
+  int run_unless_stopped() {
     watch_interrupts();
+    checkpoint_->begin();
     StageDisplay display;
     Parameters parameters = initial_parameters(config_, o_.text.seed, device_, display.hooks());
     NextToken signal;
     const TrainRows rows = {data_.train, data_.validation,
                             shuffled_batches(data_.train.size(), o_.train.batch_size, o_.text.seed)};
     const TrainReport report = train(config_, parameters, o_.compute_dtype(), signal, tape_, rows, o_.train,
-                                     {.run = display.hooks()});
-    if (report.stopped_early && (!o_.write_on_interrupt || report.best_step == 0)) {
-      display.close();
-      note(fmt::format("mixtape: interrupted after {} steps; nothing was written", report.steps_done));
-      return Status::stopped;
-    }
+                                     {.run = display.hooks(&*checkpoint_)});
+    display.close();
+    if (report.stopped_early && (!o_.write_on_interrupt || report.best_step == 0))
+      return stopped(fmt::format("interrupted after {} steps", report.steps_done));
     write(parameters, report, display);
+    checkpoint_->remove();
     const std::optional<Evaluation> result = evaluate_unless_stopped(parameters, display);
     if (!result) {
       note(fmt::format("mixtape: interrupted after {} steps, not evaluated", report.steps_done));
@@ -103,7 +116,13 @@ class TrainRun {
     return tell(report, *result);
   }
 
- private:
+  int stopped(const std::string& where) const {
+    wait_if_ending();
+    note(fmt::format("mixtape: {}; nothing was written", where));
+    checkpoint_->tell_how_to_resume();
+    return Status::stopped;
+  }
+
   static std::vector<std::string> inputs(const PretrainOptions& o) {
     std::vector<std::string> all = o.text.files();
     all.insert(all.end(), {o.config_file, o.tokenizer});
@@ -118,6 +137,12 @@ class TrainRun {
     o_.text.print_parts(data_);
     warn_if_beyond_context(config_, o_.text.length);
     print_epochs(o_.train, static_cast<std::int64_t>(data_.train.size()));
+    checkpoint_.emplace(
+        o_.checkpoint, o_.out,
+        Checkpoint::Inputs{{"config", text_fingerprint(config_json_.dump())},
+                           {"tokenizer", text_fingerprint(read_text(o_.tokenizer + "/tokenizer.json"))},
+                           {"text", data_fingerprint(data_)},
+                           {"device", device_.name()}});
   }
 
   std::uint64_t weights() const {
@@ -209,6 +234,7 @@ class TrainRun {
   ModelConfig config_;
   Tape tape_;
   CalibrationData data_;
+  std::optional<Checkpoint> checkpoint_;
 };
 
 }  // namespace
@@ -230,12 +256,14 @@ void add_train(CLI::App& app, int& status) {
   group.whole("--batch,--batch-size", o->train.batch_size, {.least = 1}, "Rows per step");
   group.number("--lr,--learning-rate", o->train.learning_rate, kRates, "Largest step size of Adam");
   group.flag("--write-on-interrupt", o->write_on_interrupt, kInterruptHelp);
+  o->checkpoint.add(*command);
   OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
   command->footer(
       "Example:\n"
       "  mixtape train --config config.json --tokenizer DIR --text corpus.txt -o small");
   command->callback([o, command, &status] {
     o->text.refuse_idle(*command);
+    o->checkpoint.finish(*command);
     require_files(o->text.files());
     require_files({o->config_file, o->tokenizer + "/tokenizer.json"});
     status = TrainRun(*o).run();

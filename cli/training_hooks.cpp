@@ -9,8 +9,9 @@
 
 namespace mixtape::cli {
 
-RunHooks StageDisplay::hooks() {
-  return {.progress = [this](const StageProgress& p) { show(p); }, .should_stop = interrupted};
+RunHooks StageDisplay::hooks(KeptStates* states) {
+  return {
+      .progress = [this](const StageProgress& p) { show(p); }, .should_stop = interrupted, .states = states};
 }
 
 void StageDisplay::show(const StageProgress& p) {

@@ -13,7 +13,8 @@ namespace mixtape::cli {
 // their own. Stops where interrupted() says so.
 class StageDisplay {
  public:
-  RunHooks hooks();
+  // With a place for states, or none.
+  RunHooks hooks(KeptStates* states = nullptr);
   // Ends the lines of stages that did not come to their end.
   void close() { lines_.clear(); }
 

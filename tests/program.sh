@@ -61,7 +61,7 @@ interrupt() {
   local status=$1 text=$2 log=$work/interrupt.log process found
   shift 2
   "$mixtape" calibrate --model $model --out "$work/stopped" --group-size 32 --text "$work/story.txt" --length 64 \
-    --batch 2 --validation-rows 2 --report-rows 2 --steps 100000 --validate-every 1 "$@" >"$log" 2>&1 </dev/null &
+    --checkpoint-every 0 --batch 2 --validation-rows 2 --report-rows 2 --steps 100000 --validate-every 1 "$@" >"$log" 2>&1 </dev/null &
   process=$!
   for _ in $(seq 300); do
     grep -q "step     1" "$log" && break

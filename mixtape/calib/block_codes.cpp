@@ -4,7 +4,9 @@
 
 #include "mixtape/calib/dwq.h"
 #include "mixtape/calib/hidden_rows.h"
+#include "mixtape/calib/kept_states.h"
 #include "mixtape/calib/learned_codes.h"
+#include "mixtape/calib/state_file.h"
 #include "mixtape/ops/elementwise/cast.h"
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/layout/layout.h"
@@ -104,7 +106,8 @@ class Walk {
         inputs_(embedded()) {
     if (o_.train.validate_every == 0) o_.train.validate_every = o_.train.steps;
     if (o_.rate_from_start && in.start_kl) rate_from_start(o_.train, *in.start_kl, true);
-    report_.learning_rate = o_.train.learning_rate;
+    report_.learning_rate = done_report_.learning_rate = o_.train.learning_rate;
+    if (const auto file = kept_.find()) load(*file);
   }
 
   TrainReport run() {
@@ -113,9 +116,10 @@ class Walk {
         report_.stopped_early = true;
         break;
       }
-      learn(i);
+      if (i >= done_) learn(i);
       if (i + 1 < layers_ && !report_.stopped_early) report_.stopped_early = !advance(i);
     }
+    kept_.keep();
     return report_;
   }
 
@@ -125,6 +129,9 @@ class Walk {
     return HiddenRows(CausalLm(student_.config, weights, in_.teacher.compute()), tape_, rows_.all);
   }
 
+  static std::string path_of(std::int64_t layer) { return str("model.layers.", layer, "."); }
+  static std::string scope_of(std::int64_t layer) { return str("layer ", layer, " "); }
+
   bool advance(std::int64_t i) {
     TapeWeights weights(tape_, student_.parameters, Trainable::nothing);
     const CausalLm model(student_.config, weights, in_.teacher.compute());
@@ -132,7 +139,7 @@ class Walk {
   }
 
   void learn(std::int64_t i) {
-    const std::string at = str("model.layers.", i, ".");
+    const std::string at = path_of(i);
     add_latent_codes(student_, in_.teacher, in_.plan, at);
     TapeWeights weights(tape_, student_.parameters, Trainable::quantization);
     const CausalLm model(student_.config, weights, in_.teacher.compute());
@@ -141,18 +148,57 @@ class Walk {
     if (!leaves.empty()) train(i, model, leaves);
     pack_latent_codes(student_, tape_.device());
     renew_scales(student_);
+    if (report_.stopped_early) return;
+    done_ = i + 1;
+    done_report_ = report_;
+    kept_.keep_if_due();
   }
 
   void train(std::int64_t i, const CausalLm& model, const std::vector<NamedVar>& leaves) {
     HiddenError error(model, i, inputs_, targets_);
     TrainState state{make_optimizer(leaves, student_.parameters, o_.train)};
+    const RunHooks hooks = hooks_of(i);
+    const KeptStage kept(hooks, "training", [&](const std::filesystem::path& file) { state.save(file); });
+    if (const auto file = kept.find()) state.load(*file);
+    const auto keep_if_due = [&](const TrainState&) {
+      if (!kept.is_due()) return;
+      const bool has_others = kept_.keep();  // the layers before it, which may have been learned since
+      if (kept.keep() && has_others && i > 0) forget(in_.hooks, scope_of(i - 1));
+    };
     TrainLoop loop(
         error, state,
         {rows_.train, rows_.all.size() - rows_.train,
          shuffled_batches(rows_.train, o_.train.batch_size, o_.seed + static_cast<std::uint64_t>(i))},
-        o_.train, {.run = hooks_of(i)});
+        o_.train, {.run = hooks, .checkpoint = keep_if_due});
     loop.run();
     add(state.report);
+  }
+
+  // The layers that have learned.
+  void save(const std::filesystem::path& file) const {
+    StateFile state{.figures = {{"layers", done_}, {"report", to_json(done_report_)}}};
+    for_each_learned(
+        [&](const PlannedModule& m) { state.add(m.path, student_.parameters.quantized.at(m.path)); });
+    state.save(file);
+  }
+
+  void load(const SafetensorsFile& file) {
+    read_figures(file, [&](const nlohmann::json& figures) {
+      figures.at("layers").get_to(done_);
+      report_ = done_report_ = train_report(figures.at("report"));
+    });
+    for_each_learned([&](const PlannedModule& m) {
+      student_.parameters.quantized.at(m.path) = weight_of(file, m.path, m, tape_.device());
+    });
+  }
+
+  template <class Fn>
+  void for_each_learned(const Fn& fn) const {
+    for (const PlannedModule& m : in_.plan.modules) {
+      for (std::int64_t i = 0; m.stored && i < done_; ++i) {
+        if (m.path.starts_with(path_of(i))) fn(m);
+      }
+    }
   }
 
   void add(const TrainReport& layer) {
@@ -165,7 +211,7 @@ class Walk {
 
   // A layer's steps among those of all. Its validations are of another error than the caller knows.
   RunHooks hooks_of(std::int64_t i) const {
-    RunHooks hooks = in_.hooks;
+    RunHooks hooks = within(in_.hooks, scope_of(i));
     hooks.progress = [this, i](StageProgress p) {
       if (p.validation_loss) return;
       p.stage = "learning layers";
@@ -184,6 +230,9 @@ class Walk {
   BlockRows rows_;
   HiddenRows targets_, inputs_;
   TrainReport report_;
+  std::int64_t done_ = 0;  // layers that have learned, and the report up to them
+  TrainReport done_report_;
+  KeptStage kept_{in_.hooks, "layers", [this](const std::filesystem::path& file) { save(file); }};
 };
 
 }  // namespace

@@ -20,7 +20,9 @@ struct BlockCodesOptions {
   std::uint64_t seed = 0;        // of the batches
 };
 
-// Stopped by the caller, it keeps the layers that have learned. Steps are reported as the stage "learning layers".
+// Stopped by the caller, it keeps the layers that have learned. Steps are reported as the stage "learning layers". The
+// layers that have learned are kept as "layers" (kept_states.h), a layer's optimizer as "layer <i> training"; a run that
+// finds them passes the rows through those layers again.
 Method block_codes(const BlockCodesOptions& options);
 
 }  // namespace mixtape

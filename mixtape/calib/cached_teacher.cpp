@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "mixtape/calib/fingerprint.h"
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/safetensors.h"
@@ -16,21 +17,6 @@ constexpr const char* kDescription = "targets.json";
 std::filesystem::path row_file(const std::filesystem::path& directory, std::size_t row) {
   return directory / str("row-", row, ".safetensors");
 }
-
-// FNV-1a, for fingerprints.
-class Hash {
- public:
-  void add(const void* bytes, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-      state_ = (state_ ^ static_cast<const unsigned char*>(bytes)[i]) * 0x100000001b3u;
-    }
-  }
-  void add(const std::string& text) { add(text.data(), text.size()); }
-  std::uint64_t state() const { return state_; }
-
- private:
-  std::uint64_t state_ = 0xcbf29ce484222325u;
-};
 
 void write_row(const std::filesystem::path& file, const TopKTargets& targets) {
   const std::vector<TensorSpec> specs = {{"indices", FileDType::U32, targets.indices.shape()},
@@ -73,19 +59,6 @@ TopKTargets targets_of(const CausalLm& teacher, Tape& tape, std::span<const Toke
   });
   tape.encoder().commit_and_wait();
   return all;
-}
-
-// Up to 4096 elements of each tensor, evenly spaced, as they are stored.
-void add_weights(Hash& hash, const ModelSource& source) {
-  constexpr std::size_t kSamples = 4096;
-  for (const std::string& name : source.names()) {
-    const Buffer values = source.load(name, source.stored_dtype(name), Device::cpu());
-    hash.add(str(name, " ", values));
-    const std::size_t size = size_of(values.dtype());
-    const auto count = static_cast<std::size_t>(values.numel());
-    const std::size_t step = std::max<std::size_t>(1, count / kSamples);
-    for (std::size_t i = 0; i < count; i += step) hash.add(values.host_bytes() + i * size, size);
-  }
 }
 
 }  // namespace
@@ -162,12 +135,8 @@ void write_targets(AtomicDirectory& output, const std::string& fingerprint, cons
 
 std::string targets_fingerprint(const ModelSource& teacher, std::span<const TokenRow> rows,
                                 const KlOptions& options) {
-  Hash data, model;
-  for (const TokenRow& row : rows) data.add(row.data(), row.size() * sizeof(row[0]));
-  model.add(teacher.config_json().dump());
-  add_weights(model, teacher);
-  return str("model ", std::hex, model.state(), " rows ", std::dec, rows.size(), " ", std::hex, data.state(),
-             std::dec, " k ", options.top_k, " t ", options.temperature);
+  return str("model ", model_fingerprint(teacher), " rows ", rows.size(), " ", rows_fingerprint(rows), " k ",
+             options.top_k, " t ", options.temperature);
 }
 
 }  // namespace mixtape

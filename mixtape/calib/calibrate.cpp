@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mixtape/calib/calibration_state.h"
 #include "mixtape/calib/fit_students.h"
+#include "mixtape/calib/kept_states.h"
 #include "mixtape/core/stopwatch.h"
 
 namespace mixtape {
@@ -63,55 +65,68 @@ class Run {
   Calibration run() {
     const std::span<const Method> fits = fits_of(o_.methods);
     const bool fits_only = fits.size() == o_.methods.size();
-    fit(fits);
-    for (const Method& m : std::span(o_.methods).subspan(fits.size())) {
-      if (!report_.stopped_early) improve(m);
+    const KeptStage kept(hooks_, "methods", [this](const std::filesystem::path& file) { s_.save(file); });
+    if (const auto file = kept.find()) s_ = CalibrationState::load(*file, teacher_, plan_);
+    if (s_.report.stages.empty()) {
+      fit(fits);
+      finish_stages(kept, 0);
     }
-    if (fits_only && fits.size() == 1) {
-      report_.result = report_.initial;
-    } else {
-      report_.result = report_unless_stopped();
+    for (std::size_t i = s_.report.stages.size(); i < o_.methods.size() && !s_.report.stopped_early; ++i) {
+      improve(o_.methods[i]);
+      if (!s_.report.stopped_early) finish_stages(kept, i);
     }
-    report_.stopped_early |= !report_.result;
-    return {std::move(report_), std::move(best_)};
+    s_.report.result = fits_only && fits.size() == 1 ? s_.report.initial : report_unless_stopped();
+    s_.report.stopped_early |= !s_.report.result;
+    return {std::move(s_.report), std::move(s_.best)};
   }
 
  private:
+  // Hooks of the stage that is next, or number i.
+  RunHooks hooks_of(std::size_t i) const { return within(hooks_, str("stage ", i, " ")); }
+
+  // What stages from `first` on were made of is of no more use.
+  void finish_stages(const KeptStage& kept, std::size_t first) const {
+    if (!kept.keep()) return;
+    for (std::size_t i = first; i < s_.report.stages.size(); ++i) forget(hooks_of(i), "");
+  }
+
   void fit(std::span<const Method> fits) {
     const std::span<const TokenRow> train(data_.train);
     const auto rows = std::min(train.size(), static_cast<std::size_t>(o_.statistics_rows));
-    std::vector<FittedStudent> fitted =
-        fit_students(teacher_, plan_, fits, train.first(rows), o_.evaluation_batch, hooks_, o_.on_statistics);
-    report_.initial = evaluate(fitted.front().student, on_report_, data_.report, "evaluating initial fit");
+    std::vector<FittedStudent> fitted = fit_students(teacher_, plan_, fits, train.first(rows),
+                                                     o_.evaluation_batch, hooks_of(0), o_.on_statistics);
+    s_.report.initial =
+        evaluate(fitted.front().student, on_report_, data_.report, hooks_of(0), "evaluating initial fit");
     for (std::size_t i = 0; i < fits.size(); ++i) {
-      report_.stages.push_back({fits[i].name, fitted[i].seconds, {}, {}, false, std::move(fitted[i].notes)});
-      if (o_.methods.size() > 1) measure(report_.stages.back(), fitted[i].student);
-      offer(report_.stages.back(), std::move(fitted[i].student));
+      StageReport stage{fits[i].name, fitted[i].seconds, {}, {}, false, std::move(fitted[i].notes)};
+      if (o_.methods.size() > 1) measure(stage, fitted[i].student);
+      offer(stage, std::move(fitted[i].student));
     }
   }
 
   // A stopped method is judged by its own validation: nothing is measured any more.
   void improve(const Method& method) {
-    Student student = copy_of(best_);
+    Student student = copy_of(s_.best);
     const Stopwatch watch;
-    report_.training = method.improve({teacher_, plan_, data_, hooks_, best_kl()}, student);
-    const double seconds = watch.seconds();
-    report_.stages.push_back({method.name, seconds, {}, {}, false, {}});
-    report_.stopped_early = report_.training.stopped_early;
-    if (!report_.stopped_early) measure(report_.stages.back(), student);
-    offer(report_.stages.back(), std::move(student));
+    const RunHooks hooks = hooks_of(s_.report.stages.size());
+    s_.report.training = method.improve({teacher_, plan_, data_, hooks, best_kl()}, student);
+    StageReport stage{method.name, watch.seconds(), {}, {}, false, {}};
+    s_.report.stopped_early = s_.report.training.stopped_early;
+    if (!s_.report.stopped_early) measure(stage, student);
+    offer(stage, std::move(student));
   }
 
   // As a file would hold it.
   Evaluation evaluate(const Student& student, Reference& reference, std::span<const TokenRow> rows,
-                      const std::string& stage) {
-    return evaluate_stored(student, teacher_, reference, storage_, rows, o_.evaluation_batch, hooks_, stage);
+                      const RunHooks& hooks, const std::string& stage) {
+    return evaluate_stored(student, teacher_, reference, storage_, rows, o_.evaluation_batch, hooks, stage);
   }
 
   // Null where the caller stops it: what was trained is not lost for that.
   std::optional<Evaluation> report_unless_stopped() {
+    if (s_.report.stopped_early) return std::nullopt;
     try {
-      return evaluate(best_, on_report_, data_.report, "evaluating result");
+      return evaluate(s_.best, on_report_, data_.report, hooks_, "evaluating result");
     } catch (const Error& error) {
       if (error.code() != ErrorCode::interrupted) throw;
       return std::nullopt;
@@ -120,27 +135,30 @@ class Run {
 
   void measure(StageReport& stage, const Student& student) {
     if (!o_.gate || data_.validation.empty()) return;
+    const std::size_t i = s_.report.stages.size();
     try {
-      measured_ = evaluate(student, on_validation_, data_.validation, "evaluating " + stage.method);
+      measured_ =
+          evaluate(student, on_validation_, data_.validation, hooks_of(i), "evaluating " + stage.method);
       stage.kl = measured_->kl;
-      if (best_measured_) stage.change = kl_difference(*best_measured_, *measured_);
+      if (s_.measured) stage.change = kl_difference(*s_.measured, *measured_);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::interrupted || report_.stages.size() <= fits_of(o_.methods).size())
-        throw;
-      report_.stopped_early = true;
+      if (error.code() != ErrorCode::interrupted || i < fits_of(o_.methods).size()) throw;
+      s_.report.stopped_early = true;
     }
   }
 
   void offer(StageReport& stage, Student student) {
     const std::optional<double> best = best_kl();
     stage.kept = !stage.kl || !best || stage.kl->mean < *best || std::isnan(*best);
-    if (!stage.kept) return;
-    if (stage.kl) best_measured_ = std::move(measured_);
-    best_ = std::move(student);
+    if (stage.kept) {
+      if (stage.kl) s_.measured = std::move(measured_);
+      s_.best = std::move(student);
+    }
+    s_.report.stages.push_back(std::move(stage));
   }
 
   std::optional<double> best_kl() const {
-    return best_measured_ ? std::optional(best_measured_->kl->mean) : std::nullopt;
+    return s_.measured ? std::optional(s_.measured->kl->mean) : std::nullopt;
   }
 
   const Teacher& teacher_;
@@ -151,10 +169,8 @@ class Run {
   DType storage_ = model_dtype(teacher_.source());
   ModelReference on_validation_{teacher_.model(), teacher_.tape(), ModelReference::Keeps::activations};
   ModelReference on_report_{teacher_.model(), teacher_.tape(), ModelReference::Keeps::activations};
-  CalibrationReport report_;
-  Student best_;
-  std::optional<Evaluation> measured_,
-      best_measured_;  // on the validation rows: the last stage, the best one
+  CalibrationState s_;
+  std::optional<Evaluation> measured_;  // the last stage on the validation rows
 };
 
 }  // namespace

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "mixtape/calib/fit_students.h"
+#include "mixtape/calib/kept_states.h"
 #include "mixtape/calib/module_kl.h"
+#include "mixtape/calib/state_file.h"
 #include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
@@ -12,11 +15,22 @@ namespace {
 
 double kl_of(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
              const SensitivityOptions& o, const RunHooks& hooks) {
-  const RunHooks silent{.progress = {}, .should_stop = hooks.should_stop};
+  RunHooks silent = hooks;
+  silent.progress = {};
+  double kl = 0.0;
+  const KeptStage kept(silent, "kl", [&](const std::filesystem::path& file) {
+    StateFile{.figures = {{"kl", kl}}}.save(file);
+  });
+  if (const auto file = kept.find()) {
+    read_figures(*file, [&](const nlohmann::json& json) { kl = number_of(json.at("kl")); });
+    return kl;
+  }
   const std::vector<FittedStudent> fitted =
       fit_students(teacher, plan, o.fits, statistics_rows(data, o), o.batch_size, silent);
-  return ModuleKl(teacher, kl_rows(data, o), o.batch_size, silent, fitted.back().student.parameters.quantized)
-      .of_base();
+  kl = ModuleKl(teacher, kl_rows(data, o), o.batch_size, silent, fitted.back().student.parameters.quantized)
+           .of_base();
+  if (kept.keep()) forget(silent, "fits");
+  return kl;
 }
 
 // Formats that are worth their bytes, smallest first: each one has a lower KL than all that are smaller.
@@ -54,15 +68,14 @@ CheckedPlan checked_plan_within(const Teacher& teacher, const QuantizationPlan& 
                                 const RunHooks& hooks) {
   const ModelSource& source = teacher.source();
   QuantizationPlan first = plan_within(source, plan, losses, bytes, storage);
-  const double first_kl = kl_of(teacher, first, data, options, hooks);
+  const double first_kl = kl_of(teacher, first, data, options, within(hooks, "first plan "));
   std::map<std::string, std::vector<WeightFormat>> wanted;  // by path
   for (const ModuleLosses& m : losses) wanted[m.path] = near_formats(*first.find(m.path), m, storage);
-  const RunHooks swaps{.progress =
-                           [&](StageProgress p) {
-                             p.stage = "measuring swaps";
-                             hooks.report(p);
-                           },
-                       .should_stop = hooks.should_stop};
+  RunHooks swaps = within(hooks, "swaps ");
+  swaps.progress = [&](StageProgress p) {
+    p.stage = "measuring swaps";
+    hooks.report(p);
+  };
   measure_more(
       teacher, plan, data, options,
       [&](const ModuleLosses& m, const FormatLoss& f) {
@@ -71,7 +84,7 @@ CheckedPlan checked_plan_within(const Teacher& teacher, const QuantizationPlan& 
       },
       losses, swaps);
   QuantizationPlan second = plan_within(source, plan, losses, bytes, storage);
-  const double second_kl = kl_of(teacher, second, data, options, hooks);
+  const double second_kl = kl_of(teacher, second, data, options, within(hooks, "second plan "));
   if (second_kl < first_kl) return {std::move(second), second_kl, first_kl};
   return {std::move(first), first_kl, first_kl};
 }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mixtape/calib/kept_states.h"
 #include "mixtape/calib/logit_blocks.h"
+#include "mixtape/calib/state_file.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 #include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/top_k/top_k.h"
@@ -41,6 +43,15 @@ class Collector {
   }
 
   Evaluation result() { return summarize(std::move(figures_)); }
+
+  // The rows so far.
+  void save(const std::filesystem::path& file) const {
+    StateFile state;
+    state.add("rows", figures_);
+    state.save(file);
+  }
+  void load(const SafetensorsFile& file) { figures_ = positions_of(file, "rows"); }
+  std::size_t rows() const { return figures_.row_ends.size(); }
 
  private:
   void add_block(const Batch& compared, std::int64_t begin, std::int64_t end, const Buffer& hidden) {
@@ -111,15 +122,22 @@ Evaluation evaluate_against(const CausalLm& model, Reference* reference, Tape& t
   const std::int64_t total = count_positions(rows);
   std::int64_t done = 0;
   const auto report = [&] { hooks.report({.stage = stage, .done = done, .total = total, .unit = "tokens"}); };
+  const KeptStage kept(hooks, stage, [&](const std::filesystem::path& file) { collector.save(file); });
+  if (const auto file = kept.find()) collector.load(*file);
+  done = count_positions(rows.first(std::min(rows.size(), collector.rows())));
   report();
-  for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(batch_size)) {
-    const auto chunk =
-        rows.subspan(begin, std::min(static_cast<std::size_t>(batch_size), rows.size() - begin));
-    hooks.throw_if_stopped(stage);
-    collector.add(make_batch(tape.device(), chunk));
-    done += count_positions(chunk);
-    report();
-  }
+  kept.run([&] {
+    while (collector.rows() < rows.size()) {
+      const std::size_t begin = collector.rows();
+      const auto chunk =
+          rows.subspan(begin, std::min(static_cast<std::size_t>(batch_size), rows.size() - begin));
+      hooks.throw_if_stopped(stage);
+      collector.add(make_batch(tape.device(), chunk));
+      done += count_positions(chunk);
+      report();
+      kept.keep_if_due();
+    }
+  });
   return collector.result();
 }
 

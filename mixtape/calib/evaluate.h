@@ -55,7 +55,7 @@ class ModelReference final : public Reference {
 
 // `teacher` may be null, and of other sizes than the model but for the vocabulary. Reports positions to
 // `hooks` under the name `stage`. Throws invalid_argument for a batch size below 1 or vocabularies of two
-// sizes, interrupted between batches.
+// sizes, interrupted between batches. The figures of whole batches are kept under that name too (kept_states.h).
 Evaluation evaluate(const CausalLm& model, const CausalLm* teacher, Tape& tape,
                     std::span<const TokenRow> rows, std::int64_t batch_size, const RunHooks& hooks = {},
                     const std::string& stage = "evaluating");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "mixtape/calib/kept_states.h"
+#include "mixtape/calib/state_file.h"
 #include "mixtape/core/random.h"
 
 namespace mixtape {
@@ -54,6 +56,23 @@ std::vector<Kind> kinds_of(const Beginnings& b, std::size_t rows, std::uint64_t 
   if (!b.texts.empty()) kinds.push_back({beginnings_of(b.texts, part(), seed), {}});
   std::erase_if(kinds, [](const Kind& kind) { return kind.prompts.empty(); });
   return kinds;
+}
+
+// Rows of one length.
+void save_rows(const std::filesystem::path& file, const std::vector<TokenRow>& rows) {
+  std::vector<std::uint32_t> ids;
+  for (const TokenRow& row : rows) ids.insert(ids.end(), row.begin(), row.end());
+  const std::int64_t length = rows.empty() ? 0 : std::ssize(rows.front());
+  StateFile{.tensors = {{"rows", Buffer::from(Device::cpu(), {std::ssize(rows), length}, ids)}}}.save(file);
+}
+
+std::vector<TokenRow> kept_rows(const SafetensorsFile& file) {
+  const Buffer all = load("rows", file.at("rows"), DType::u32, Device::cpu());
+  require(all.shape().rank() == 2, file.where(), ": rows are ", all, ", expected [rows, length]");
+  std::vector<TokenRow> rows;
+  for (std::int64_t i = 0; i < all.shape()[0]; ++i)
+    rows.push_back(all.slice(i, i + 1).to_vector<std::uint32_t>());
+  return rows;
 }
 
 std::vector<Kind> checked_kinds(const Beginnings& beginnings, std::int64_t rows, std::int64_t length,
@@ -108,25 +127,40 @@ std::vector<TokenRow> self_rows(const CausalLm& model, Tape& tape, const Beginni
   const auto report = [&] {
     hooks.report({.stage = "sampling", .done = tokens, .total = total, .unit = "tokens"});
   };
-  report();
   std::vector<TokenRow> all;
-  for (const Kind& kind : kinds) {
-    for (std::size_t done = 0; done < kind.prompts.size();) {
-      const std::size_t now = std::min(static_cast<std::size_t>(batch), kind.prompts.size() - done);
-      const auto at = kind.prompts.begin() + static_cast<std::ptrdiff_t>(done);
-      SampleOptions options = kind.options;
-      options.seed = seed + all.size();
-      const auto count_token = [&](std::size_t row, std::uint32_t) {
-        ++tokens;
-        if (row + 1 == now) report();
-      };
-      for (TokenRow& row : sample(model, tape, {at, at + static_cast<std::ptrdiff_t>(now)},
-                                  length + 1 - kind.begun(), options, count_token, hooks)) {
-        all.push_back(std::move(row));
-      }
-      done += now;
+  const KeptStage kept(hooks, "sampling", [&](const std::filesystem::path& file) { save_rows(file, all); });
+  if (const auto file = kept.find()) all = kept_rows(*file);
+  const std::size_t found = all.size();
+  const auto sample_batch = [&](const Kind& kind, std::size_t begin, std::size_t rows_now) {
+    const auto at = kind.prompts.begin() + static_cast<std::ptrdiff_t>(begin);
+    SampleOptions options = kind.options;
+    options.seed = seed + all.size();
+    const auto count_token = [&](std::size_t row, std::uint32_t) {
+      ++tokens;
+      if (row + 1 == rows_now) report();
+    };
+    for (TokenRow& row : sample(model, tape, {at, at + static_cast<std::ptrdiff_t>(rows_now)},
+                                length + 1 - kind.begun(), options, count_token, hooks)) {
+      all.push_back(std::move(row));
     }
-  }
+  };
+  report();
+  kept.run([&] {
+    std::size_t before = 0;  // rows of the batches up to here
+    for (const Kind& kind : kinds) {
+      for (std::size_t done = 0; done < kind.prompts.size();) {
+        const std::size_t now = std::min(static_cast<std::size_t>(batch), kind.prompts.size() - done);
+        if (before < found) {
+          tokens += static_cast<std::int64_t>(now) * (length + 1 - kind.begun());
+        } else {
+          sample_batch(kind, done, now);
+          kept.keep_if_due();
+        }
+        done += now;
+        before += now;
+      }
+    }
+  });
   return all;
 }
 

@@ -39,7 +39,8 @@ inline constexpr std::size_t kBeginning = 8;
 void check(const Beginnings& beginnings, std::int64_t rows, std::int64_t length);
 
 // `rows` rows of length+1 tokens drawn at temperature 1, `batch` at a time; the draws depend on the seed alone.
-// Reports tokens as the stage "sampling". Throws what check throws; interrupted.
+// Reports tokens as the stage "sampling", and keeps the rows of whole batches under that name (kept_states.h). Throws
+// what check throws; interrupted.
 std::vector<TokenRow> self_rows(const CausalLm& model, Tape& tape, const Beginnings& beginnings,
                                 std::int64_t rows, std::int64_t length, std::int64_t batch,
                                 std::uint64_t seed, const RunHooks& hooks = {});

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
+#include "mixtape/calib/kept_states.h"
 #include "mixtape/calib/module_kl.h"
+#include "mixtape/calib/state_file.h"
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/embedding/embedding.h"
 #include "mixtape/ops/matmul/matmul.h"
@@ -114,14 +117,17 @@ class Measurement {
     return !f.is_measured && wants_(m, f);
   }
 
+  // The module's losses change as a whole: what is kept of them when the caller stops is either old or new.
   void measure(Module& module, const InputStatistics* inputs) {
     const Buffer w = teacher_.source().load(module.planned.source, DType::f32, teacher_.tape().device());
     const Buffer sample = sampled_rows(w);
-    for (FormatLoss& f : module.losses.formats) {
+    std::vector<FormatLoss> formats = module.losses.formats;
+    for (FormatLoss& f : formats) {
       hooks_.throw_if_stopped(kStage);
       measure(module, w, sample, inputs, f);
     }
-    estimate_kl(module.losses.formats);
+    estimate_kl(formats);
+    module.losses.formats = std::move(formats);
   }
 
   void measure(Module& module, const Buffer& w, const Buffer& sample, const InputStatistics* inputs,
@@ -173,6 +179,36 @@ bool is_reference(const std::vector<WeightFormat>& references, const WeightForma
   return references.empty() || std::any_of(references.begin(), references.end(), [&](const WeightFormat& r) {
            return fitting_format(cols, r, true) == format;
          });
+}
+
+// In the order of `losses`.
+void save_losses(const std::filesystem::path& file, const std::vector<ModuleLosses>& losses) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const ModuleLosses& m : losses) {
+    for (const FormatLoss& f : m.formats) all.push_back({f.error, f.kl, f.is_measured});
+  }
+  StateFile{.figures = {{"losses", all}}}.save(file);
+}
+
+void read_losses(const SafetensorsFile& file, std::vector<ModuleLosses>& losses) {
+  read_figures(file, [&](const nlohmann::json& json) {
+    auto next = json.at("losses").begin();
+    for (ModuleLosses& m : losses) {
+      for (FormatLoss& f : m.formats) {
+        f = {f.format, next->at(0).get<double>(), next->at(1).get<double>(), next->at(2).get<bool>()};
+        ++next;
+      }
+    }
+  });
+}
+
+bool wants_any(const std::vector<ModuleLosses>& losses, const Wants& wants) {
+  for (const ModuleLosses& m : losses) {
+    for (const FormatLoss& f : m.formats) {
+      if (!f.is_measured && wants(m, f)) return true;
+    }
+  }
+  return false;
 }
 
 std::span<const TokenRow> first(const std::vector<TokenRow>& rows, std::int64_t count) {
@@ -235,16 +271,25 @@ void measure_more(const Teacher& teacher, const QuantizationPlan& plan, const Ca
   require(!o.fits.empty(), kStage, ": no method fits, expected one or more");
   require(o.kl_rows > 0 && o.statistics_rows > 0, kStage, ": rows of KL and statistics are ", o.kl_rows,
           " and ", o.statistics_rows, ", expected 1 or more");
+  const KeptStage kept(hooks, "losses",
+                       [&](const std::filesystem::path& file) { save_losses(file, losses); });
+  if (const auto file = kept.find()) read_losses(*file, losses);
+  if (!wants_any(losses, wants)) return;
   const ModuleKl kl(teacher, kl_rows(data, o), o.batch_size, hooks);
   Measurement measurement(teacher, plan, kl, o, wants, losses, hooks);
   Statistics wanted = Statistics::importance;
   for (const Method& m : o.fits) wanted = std::max(wanted, m.statistics);
   const RunHooks silent{.progress = {}, .should_stop = hooks.should_stop};
-  visit_input_statistics(teacher, plan, statistics_rows(data, o), o.batch_size, wanted, silent,
-                         [&](const LayerStatistics& layer) {
-                           for (const auto& [path, inputs] : layer) measurement.measure(path, &inputs);
-                         });
-  measurement.finish();
+  kept.run([&] {
+    visit_input_statistics(teacher, plan, statistics_rows(data, o), o.batch_size, wanted, silent,
+                           [&](const LayerStatistics& layer) {
+                             for (const auto& [path, inputs] : layer) {
+                               measurement.measure(path, &inputs);
+                               kept.keep_if_due();
+                             }
+                           });
+    measurement.finish();
+  });
 }
 
 std::vector<ModuleLosses> measure_sensitivity(const Teacher& teacher, const QuantizationPlan& plan,

@@ -55,7 +55,7 @@ std::vector<ModuleLosses> measure_sensitivity(const Teacher& teacher, const Quan
                                               const RunHooks& hooks = {});
 
 // Measures the KL of those formats too that `wants` says and that were not measured before, and estimates the others
-// anew. Errors as those of measure_sensitivity.
+// anew. Errors as those of measure_sensitivity. Both keep the losses of whole modules as "losses" (kept_states.h).
 void measure_more(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
                   const SensitivityOptions& options,
                   const std::function<bool(const ModuleLosses& module, const FormatLoss& format)>& wants,

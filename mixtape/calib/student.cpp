@@ -12,6 +12,16 @@ ModelConfig student_config(const ModelConfig& teacher, const QuantizationPlan& p
   return config;
 }
 
+Student unfitted_student(const Teacher& teacher, const QuantizationPlan& plan) {
+  Student student{student_config(teacher.model().config(), plan), {}};
+  for (const ModelTensor& t : tensor_list(student.config)) {
+    const PlannedModule* module = t.name.ends_with(".weight") ? plan.find(module_path(t.name)) : nullptr;
+    if (module && module->stored) continue;
+    student.parameters.dense.emplace(t.name, teacher.tensor(module ? module->source : t.name));
+  }
+  return student;
+}
+
 Buffer copy_of(const Buffer& b) {
   CommandEncoder encoder(b.device());
   const Buffer copy = b.device().alloc_uninitialized(b.dtype(), b.shape());

@@ -18,6 +18,9 @@ struct Student {
 // The teacher's config, untied where the plan gives embedding and output layer different settings.
 ModelConfig student_config(const ModelConfig& teacher, const QuantizationPlan& plan);
 
+// Before its matrices are fitted: float tensors, which are the teacher's.
+Student unfitted_student(const Teacher& teacher, const QuantizationPlan& plan);
+
 Buffer copy_of(const Buffer& b);
 // The same values in scales, biases and trained float tensors of its own; codes are shared.
 Student copy_of(const Student& student);

@@ -32,7 +32,7 @@ TrainLoop::TrainLoop(Objective& objective, TrainState& state, const LoopRows& ro
 }
 
 void TrainLoop::run() {
-  if (report().validation.empty()) validate();
+  if (lacks_validation()) validate();
   std::int64_t batch = 0;
   for (std::int64_t pass = 0; !is_done(); ++pass) {
     const auto batches = rows_.order(pass);
@@ -43,6 +43,7 @@ void TrainLoop::run() {
       if (is_done()) break;
     }
   }
+  if (report().stopped_early && hooks_.checkpoint) hooks_.checkpoint(state_);
   if (options_.keep_best) state_.optimizer.restore_best();
   state_.optimizer.wait();
 }
@@ -51,13 +52,23 @@ bool TrainLoop::is_done() const {
   return report().steps_done >= options_.steps || report().stopped_early || report().diverged;
 }
 
-void TrainLoop::step(std::span<const std::size_t> rows) {
-  train_step(rows);
+// Of the start, or of a step whose state was saved before it.
+bool TrainLoop::lacks_validation() const {
+  const std::vector<ValidationPoint>& points = report().validation;
+  if (report().diverged) return false;
+  return points.empty() || (is_validated(report().steps_done) && points.back().step < report().steps_done);
+}
+
+bool TrainLoop::is_validated(std::int64_t step) const {
   const std::int64_t every =
       options_.validate_every > 0 ? options_.validate_every : std::max<std::int64_t>(1, options_.steps / 10);
-  const std::int64_t step = report().steps_done;
+  return step % every == 0 || step == options_.steps;
+}
+
+void TrainLoop::step(std::span<const std::size_t> rows) {
+  train_step(rows);
   if (report().diverged || stops()) return;
-  if (step % every == 0 || step == options_.steps) validate();
+  if (is_validated(report().steps_done)) validate();
   if (hooks_.checkpoint && !is_done()) hooks_.checkpoint(state_);
 }
 

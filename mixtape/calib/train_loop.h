@@ -41,7 +41,8 @@ BatchOrder shuffled_batches(std::size_t rows, std::int64_t batch_size, std::uint
 
 struct TrainHooks {
   RunHooks run = {};
-  // Called after each step, and its validation where there is one; the state may be saved.
+  // Called after each step, and its validation where there is one, and where the caller stopped the run: the state may
+  // be saved, and a run that loads it goes on with the same bits.
   std::function<void(const TrainState& state)> checkpoint = {};
   // Null: this process alone. Else each member calls with its own rows, as many of them and of batches as the
   // others, and the same options and parameters; hooks may differ.
@@ -72,6 +73,8 @@ class TrainLoop {
  private:
   TrainReport& report() const { return state_.report; }
   bool is_done() const;
+  bool lacks_validation() const;
+  bool is_validated(std::int64_t step) const;
   void step(std::span<const std::size_t> rows);
   void train_step(std::span<const std::size_t> rows);
   void update();

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "mixtape/calib/state_file.h"
 #include "mixtape/io/json_file.h"
 
 namespace mixtape {
@@ -9,8 +10,10 @@ namespace {
 
 constexpr const char* kFormat = "mixtape train state 1";
 
-nlohmann::json to_json(const TrainReport& r) {
-  nlohmann::json validation = nlohmann::json::array(), experts = nlohmann::json::object();
+}  // namespace
+
+Json to_json(const TrainReport& r) {
+  Json validation = Json::array(), experts = Json::object();
   for (const ValidationPoint& p : r.validation) validation.push_back({p.step, p.loss});
   for (const auto& [layer, tokens] : r.expert_tokens) experts[std::to_string(layer)] = tokens;
   return {{"steps_done", r.steps_done},
@@ -21,19 +24,21 @@ nlohmann::json to_json(const TrainReport& r) {
           {"validation", validation},
           {"best_step", r.best_step},
           {"best_loss", r.best_loss},
+          {"diverged", r.diverged},
           {"expert_tokens", experts},
           {"empty_batches", r.empty_batches}};
 }
 
-TrainReport report_of(const nlohmann::json& json) {
+TrainReport train_report(const Json& json) {
   TrainReport r;
   json.at("steps_done").get_to(r.steps_done);
   json.at("tokens_seen").get_to(r.tokens_seen);
   json.at("learning_rate").get_to(r.learning_rate);
   json.at("seconds").get_to(r.seconds);
-  json.at("losses").get_to(r.losses);
+  for (const Json& loss : json.at("losses")) r.losses.push_back(number_of(loss));
   json.at("best_step").get_to(r.best_step);
   json.at("best_loss").get_to(r.best_loss);
+  json.at("diverged").get_to(r.diverged);
   json.at("empty_batches").get_to(r.empty_batches);
   for (const auto& point : json.at("validation"))
     r.validation.push_back({point.at(0).get<std::int64_t>(), point.at(1).get<double>()});
@@ -41,8 +46,6 @@ TrainReport report_of(const nlohmann::json& json) {
     tokens.get_to(r.expert_tokens[std::stoll(layer)]);
   return r;
 }
-
-}  // namespace
 
 void TrainState::save(const std::filesystem::path& file) const {
   const StringMap metadata = {{"format", kFormat},
@@ -53,14 +56,13 @@ void TrainState::save(const std::filesystem::path& file) const {
   writer.commit();
 }
 
-void TrainState::load(const std::filesystem::path& path) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
+void TrainState::load(const SafetensorsFile& file) {
   const auto& metadata = file.metadata();
   const auto format = metadata.find("format");
   if (format == metadata.end() || format->second != kFormat)
     fail(ErrorCode::format, file.where(), ": is no training state, expected format '", kFormat, "'");
   try {
-    const TrainReport found = report_of(parse_json(metadata.at("report"), file.where()));
+    const TrainReport found = train_report(parse_json(metadata.at("report"), file.where()));
     optimizer.read(file, std::stoll(metadata.at("optimizer_steps")));
     report = found;
   } catch (const Error&) {

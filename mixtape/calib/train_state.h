@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mixtape/calib/optimizer.h"
+#include "mixtape/io/json_fwd.h"
 
 namespace mixtape {
 
@@ -31,14 +32,19 @@ struct TrainReport {
   std::map<std::int64_t, std::vector<std::int64_t>> expert_tokens;
 };
 
+// All but stopped_early; of a loss that isn't finite that alone. train_report throws what JSON does.
+Json to_json(const TrainReport& report);
+TrainReport train_report(const Json& json);
+
 struct TrainState {
   Optimizer optimizer;
   TrainReport report = {};
 
   // A safetensors file that appears whole: the optimizer's tensors, and the report in its metadata.
   void save(const std::filesystem::path& file) const;
-  // Throws format, naming file and tensor, for a state of other leaves or no state at all.
-  void load(const std::filesystem::path& file);
+  // Throw format, naming file and tensor, for a state of other leaves or no state at all.
+  void load(const std::filesystem::path& file) { load(SafetensorsFile::open(file)); }
+  void load(const SafetensorsFile& file);
 };
 
 }  // namespace mixtape

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "mixtape/calib/kept_states.h"
 #include "mixtape/calib/step.h"
 
 namespace mixtape {
@@ -90,7 +91,19 @@ TrainReport Trainer::run() { return run_->run(); }
 
 TrainReport train(const ModelConfig& config, Parameters& parameters, DType compute, LossSignal& signal,
                   Tape& tape, const TrainRows& rows, const TrainOptions& options, const TrainHooks& hooks) {
-  return Trainer(config, parameters, compute, signal, tape, rows, options, hooks).run();
+  std::unique_ptr<Trainer> trainer;
+  const KeptStage kept(hooks.run, "training",
+                       [&](const std::filesystem::path& file) { trainer->state().save(file); });
+  TrainHooks keeping = hooks;
+  keeping.checkpoint = [&](const TrainState& state) {
+    if (hooks.checkpoint) hooks.checkpoint(state);
+    kept.keep_if_due();
+  };
+  trainer = std::make_unique<Trainer>(config, parameters, compute, signal, tape, rows, options, keeping);
+  if (const auto file = kept.find()) trainer->state().load(*file);
+  const TrainReport report = trainer->run();
+  if (!report.stopped_early) kept.keep();
+  return report;
 }
 
 }  // namespace mixtape

@@ -45,7 +45,7 @@ class Trainer {
   std::unique_ptr<Run> run_;
 };
 
-// A trainer's run().
+// A trainer's run(). Its state is kept as "training" (kept_states.h), and one that is found goes on.
 TrainReport train(const ModelConfig& config, Parameters& parameters, DType compute, LossSignal& signal,
                   Tape& tape, const TrainRows& rows, const TrainOptions& options,
                   const TrainHooks& hooks = {});

@@ -8,6 +8,8 @@
 
 namespace mixtape {
 
+class KeptStates;
+
 struct StageProgress {
   std::string stage;                 // "teacher targets"
   std::int64_t done = 0, total = 0;  // of the stage
@@ -21,6 +23,10 @@ struct RunHooks {
   std::function<void(const StageProgress&)> progress;
   // Asked at least once a batch, a token or a tensor; once true, it must stay true.
   std::function<bool()> should_stop;
+  // Where work keeps its state, to be gone on with by another run (calib/kept_states.h); null: nowhere. The names of
+  // states begin with `scope`, so that stages that are alike don't take each other's.
+  KeptStates* states = nullptr;
+  std::string scope = {};
 
   void report(const StageProgress& p) const {
     if (progress) progress(p);

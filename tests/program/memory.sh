@@ -11,7 +11,7 @@ log=$work/log
 resident() { awk '/^VmRSS/ { print int($2 / 1024) }' "/proc/$1/status"; }
 
 "$mixtape" calibrate --model models/tiny-moe --bits 3 --text "$work/story" --out "$work/new" --batch 2 --length 64 \
-  --validation-rows 2 --report-rows 2 --validate-every 20 --steps $((${!#} + 40)) >"$log" 2>&1 </dev/null &
+  --checkpoint-every 0 --validation-rows 2 --report-rows 2 --validate-every 20 --steps $((${!#} + 40)) >"$log" 2>&1 </dev/null &
 process=$!
 wait_for "step    20  validation" "$log"
 first=$(resident $process)

@@ -162,7 +162,7 @@ rm "$work/log"
 # shellcheck disable=SC2086
 {
   story 400 >"$work/long"
-  long="calibrate --model $model --group-size 32 --text $work/long --steps 100000 --batch 2 --length 64 --validation-rows 2 --report-rows 2"
+  long="calibrate --model $model --group-size 32 --checkpoint-every 0 --text $work/long --steps 100000 --batch 2 --length 64 --validation-rows 2 --report-rows 2"
   "$mixtape" $long --out "$work/one" >"$work/log" 2>&1 &
   process=$!
   wait_for "validation loss" "$work/log"

@@ -6,8 +6,8 @@ source "$(dirname "$0")/lib.sh"
 set -m # background jobs don't ignore signals
 story 400 >"$work/story"
 text="--text $work/story --batch 2 --length 64 --validation-rows 2"
-calibrate="calibrate --model $model --group-size 32 --out $work/new"
-train="train --config $model/config.json --tokenizer $model --out $work/new"
+calibrate="calibrate --model $model --group-size 32 --out $work/new --checkpoint-every 0" # resume.sh has checkpoints
+train="train --config $model/config.json --tokenizer $model --out $work/new --checkpoint-every 0"
 log=$work/log
 "$3" -O1 -shared -fPIC tests/slow_disk/slow_disk.c -o "$work/slow_disk.so" -ldl || exit 1
 
@@ -59,7 +59,7 @@ short="--steps 20 --validate-every 1"
     phase "calibrate, evaluation before" "evaluating initial" 143 nothing $calibrate $text --report-rows 150 $o
     phase "calibrate, targets" "targets: " 143 nothing $calibrate $text --report-rows 2 --top-k 8 --target-dir "$work/new.targets" $o
   done
-  phase "calibrate, choosing bits" "measuring modules: " 143 nothing calibrate --model "$model" --out "$work/new" $text --report-rows 2 --bpw 10.5
+  phase "calibrate, choosing bits" "measuring modules: " 143 nothing calibrate --model "$model" --out "$work/new" --checkpoint-every 0 $text --report-rows 2 --bpw 10.5
   phase "calibrate, training" "step    20  validation" 143 nothing $calibrate $text --report-rows 2 --steps 100000 --validate-every 1
   phase "calibrate, training" "step    20  validation" 0 "the model" $calibrate $text --report-rows 2 --steps 100000 --validate-every 1 $option
   phase "calibrate, layers" "learning layers: " 143 nothing $calibrate $text --report-rows 2 --train blocks --steps 300

@@ -6,7 +6,7 @@ story 200 >"$work/story"
 log=$work/log
 if [ "$(nproc)" -gt 1 ]; then
   OMP_PROC_BIND=true OMP_NUM_THREADS=2 "$mixtape" calibrate --model models/tiny-moe --bits 3 --text "$work/story" \
-    --out "$work/new" --batch 2 --length 64 --validation-rows 2 --report-rows 2 --validate-every 1 --steps 100000 \
+    --out "$work/new" --batch 2 --length 64 --validation-rows 2 --report-rows 2 --validate-every 1 --steps 100000 --checkpoint-every 0 \
     >"$log" 2>&1 </dev/null &
   process=$!
   wait_for "step     2  validation" "$log"
