@@ -130,6 +130,21 @@ same() { diff -r "$1" "$2" >/dev/null || complain "$1 and $2 differ: $(diff -rq 
   rm -r "$work/new"
 }
 
+# A model that is trained from nothing.
+# shellcheck disable=SC2086
+{
+  train="train --config $model/config.json --tokenizer $model --text $work/story --length 64 --batch 2 --validation-rows 8 --report-rows 8 --steps 200"
+  "$mixtape" $train --out "$work/trained/model" >"$log" 2>&1 </dev/null
+  status=$?
+  killed "step    40  validation" $train --out "$work/killed/model" $often || complain "train: had ended"
+  killed "step   120  validation" $train --out "$work/killed/model" $often --resume || complain "train: had ended"
+  expect 1 "model.checkpoint: holds the work of this run" $train --out "$work/killed/model"
+  expect $status "resumes      $work/killed/model.checkpoint: training" $train --out "$work/killed/model" --resume
+  [[ $output != *"step    40  validation"* ]] || complain "train: done again: $output"
+  same "$work/trained" "$work/killed"
+  rm -r "$work/trained" "$work/killed"
+}
+
 # A disk that is full costs checkpoints, not the run.
 mkdir "$work/disk"
 if mount -t tmpfs -o size=20m tmpfs "$work/disk" 2>/dev/null; then
