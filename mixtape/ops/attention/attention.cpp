@@ -29,6 +29,7 @@ AttentionParams check(const char* op, const Buffer& q, const Buffer& k, const Bu
   require(o.sliding_window >= 0 && (o.sliding_window == 0 || o.causal), op, ": sliding_window is ",
           o.sliding_window, ", expected 0, or more with causal");
   if (o.lengths) check_is(op, "lengths", o.lengths, DType::i32, {q.shape()[0]});
+  if (o.sinks) check_is(op, "sinks", o.sinks, DType::f32, {q.shape()[2]});
   return {.batch = q.shape()[0],
           .q_len = q.shape()[1],
           .k_len = k.shape()[1],
@@ -39,11 +40,18 @@ AttentionParams check(const char* op, const Buffer& q, const Buffer& k, const Bu
           .scale = o.scale,
           .causal = o.causal,
           .has_lengths = static_cast<bool>(o.lengths),
+          .has_sinks = static_cast<bool>(o.sinks),
           .wanted = 0,
           .accumulate = 0};
 }
 
 Shape lse_shape(const Shape& q) { return {q[0], q[2], q[1]}; }
+
+void read_options(const AttentionOptions& options, std::vector<Buffer>& reads) {
+  for (const Buffer& b : {options.sinks, options.lengths}) {
+    if (b) reads.push_back(b);
+  }
+}
 
 }  // namespace
 
@@ -57,7 +65,7 @@ void attention_forward(CommandEncoder& encoder, const Buffer& q, const Buffer& k
   check_no_overlap(op, "y", y, "k", k);
   check_no_overlap(op, "y", y, "v", v);
   std::vector<Buffer> reads = {q, k, v};
-  if (options.lengths) reads.push_back(options.lengths);
+  read_options(options, reads);
   encoder.encode({.kernel = str("attention_forward_", q.dtype()),
                   .params = params_bytes(params),
                   .reads = reads,
@@ -66,21 +74,24 @@ void attention_forward(CommandEncoder& encoder, const Buffer& q, const Buffer& k
 
 void attention_backward(CommandEncoder& encoder, const Buffer& q, const Buffer& k, const Buffer& v,
                         const AttentionOptions& options, const Buffer& y, const Buffer& lse, const Buffer& dy,
-                        const Backward::Target& dq, const Backward::Target& dk, const Backward::Target& dv) {
+                        const Backward::Target& dq, const Backward::Target& dk, const Backward::Target& dv,
+                        const Backward::Target& dsinks) {
   const char* op = "attention_backward";
   AttentionParams params = check(op, q, k, v, options);
   check_like(op, "y", y, "q", q);
   check_is(op, "lse", lse, DType::f32, lse_shape(q.shape()));
   check_like(op, "dy", dy, "q", q);
+  require(options.sinks || !dsinks.buffer, op, ": dsinks is ", dsinks.buffer, " without sinks");
   std::vector<Buffer> reads = {q, k, v, y, lse, dy};
+  read_options(options, reads);
   Gradients out(op, encoder);
   out.add("dk", dk, "k", k, reads);
   out.add("dv", dv, "v", v, reads);
   out.add("dq", dq, "q", q, reads);
+  out.add("dsinks", dsinks, "sinks", options.sinks, reads);
   if (out.writes().empty()) return;
   params.wanted = out.wanted();
   params.accumulate = out.accumulate();
-  if (options.lengths) reads.push_back(options.lengths);
   encoder.encode({.kernel = str("attention_backward_", q.dtype()),
                   .params = params_bytes(params),
                   .reads = reads,
@@ -89,17 +100,25 @@ void attention_backward(CommandEncoder& encoder, const Buffer& q, const Buffer& 
                   .adds = out.adds()});
 }
 
-Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
-  Tape& tape = common_tape("attention", {q, k, v});
+Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& given, const Var& sinks) {
+  AttentionOptions options = given;
+  std::vector<Var> inputs = {q, k, v};
+  if (sinks.value()) {
+    options.sinks = sinks.value();
+    inputs.push_back(sinks);
+  }
+  const bool has_sinks = inputs.size() == 4;
+  Tape& tape = common_tape("attention", inputs);
   check_shapes("attention", q.value(), k.value(), v.value());
   const Buffer y = tape.alloc(q.dtype(), q.shape());
   const Buffer lse = tape.alloc(DType::f32, lse_shape(q.shape()));
   attention_forward(tape.encoder(), q.value(), k.value(), v.value(), options, y, lse);
-  return tape.record("attention", {q, k, v}, y,
-                     [q = q.value(), k = k.value(), v = v.value(), options, y, lse](Backward& b) {
+  return tape.record("attention", inputs, y,
+                     [q = q.value(), k = k.value(), v = v.value(), options, has_sinks, y, lse](Backward& b) {
                        // In the order in which kernels write them, for inputs that are one variable.
                        const Backward::Target dk = b.grad(1), dv = b.grad(2), dq = b.grad(0);
-                       attention_backward(b.encoder(), q, k, v, options, y, lse, b.dy(), dq, dk, dv);
+                       const Backward::Target dsinks = has_sinks ? b.grad(3) : Backward::Target{};
+                       attention_backward(b.encoder(), q, k, v, options, y, lse, b.dy(), dq, dk, dv, dsinks);
                      });
 }
 

@@ -67,6 +67,10 @@ struct AttentionView {
     if (p.sliding_window > 0) r.begin = std::max<std::int64_t>(0, position + 1 - p.sliding_window);
     return r;
   }
+  // The query head of a row.
+  std::int64_t head(std::int64_t pair, std::int64_t row) const {
+    return pair % p.kv_heads * group + row % group;
+  }
   // All keys that queries [begin, end) see; both bounds grow with the position.
   Range seen_by_all(std::int64_t pair, std::int64_t begin, std::int64_t end) const {
     return {seen(pair, begin).begin, seen(pair, end - 1).end};
@@ -167,7 +171,7 @@ Range within(Range seen, std::int64_t begin, std::int64_t count) {
   return {first, std::clamp<std::int64_t>(seen.end - begin, first, count)};
 }
 
-// What a row has gathered over the key blocks so far.
+// What a row has gathered over the key blocks so far; a sink is there from the start.
 struct RowState {
   float max, sum;
 };
@@ -182,7 +186,9 @@ void forward_block(const AttentionView& view, const HostCall& call, std::int64_t
   float* q = floats(q_scratch, rows * dim);
   float* y = floats(y_scratch, rows * dim);
   auto* states = state_scratch.get<RowState>(static_cast<std::size_t>(rows));
-  std::fill_n(states, rows, RowState{-HUGE_VALF, 0.0f});
+  const float* sinks = view.p.has_sinks != 0 ? call.read<float>(3) : nullptr;
+  for (std::int64_t r = 0; r < rows; ++r)
+    states[r] = sinks ? RowState{sinks[view.head(pair, r)], 1.0f} : RowState{-HUGE_VALF, 0.0f};
   std::fill_n(y, rows * dim, 0.0f);
   const std::int64_t q_at = view.q_at(pair) + begin * view.q_stride();
   cpu::load_block(dtype, call.read<T>(0) + q_at, view.q_stride(), end - begin, view.group * dim, q,
@@ -213,7 +219,7 @@ void forward_block(const AttentionView& view, const HostCall& call, std::int64_t
   for (std::int64_t r = 0; r < rows; ++r) {
     const bool sees_any = !view.seen(pair, begin + r / view.group).is_empty();
     const RowState state = states[r];
-    lse[view.lse_at(pair, begin * view.group + r)] = sees_any ? state.max + std::log(state.sum) : -HUGE_VALF;
+    lse[view.lse_at(pair, begin * view.group + r)] = sees_any ? state.max + std::log(state.sum) : state.max;
     if (sees_any) {
       scale_by(y + r * dim, dim, 1.0f / state.sum);
     } else {
@@ -343,9 +349,41 @@ void backward_keys(const AttentionView& view, const HostCall& call, std::int64_t
   }
 }
 
+// -sum over the batch and the queries of exp(sink - lse) * (dy . y).
+template <class T>
+float sink_gradient(const AttentionParams& p, const HostCall& call, std::int64_t head) {
+  const float sink = call.read<float>(6)[head];
+  float sum = 0.0f;
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    for (std::int64_t i = 0; i < p.q_len; ++i) {
+      const float lse = call.read<float>(4)[(b * p.q_heads + head) * p.q_len + i];
+      if (lse == -HUGE_VALF) continue;  // a sink of -inf that no key is beside
+      const std::int64_t at = ((b * p.q_len + i) * p.q_heads + head) * p.head_dim;
+      sum -= std::exp(sink - lse) *
+             dot_of(call.read<T>(5) + at, call.read<T>(3) + at, static_cast<std::size_t>(p.head_dim));
+    }
+  }
+  return sum;
+}
+
+template <class T>
+void store_sinks(const AttentionParams& p, const HostCall& call) {
+  auto* out = call.write_if<float>(p.wanted, p.dsinks);
+  if (out == nullptr) return;
+  const std::int64_t grain = cpu::row_grain(p.batch * p.q_len * p.head_dim);
+  cpu::parallel_for(p.q_heads, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t h = begin; h < end; ++h) {
+      const float gradient = sink_gradient<T>(p, call, h);
+      out[h] = (p.accumulate & p.dsinks) != 0 ? out[h] + gradient : gradient;
+    }
+  });
+}
+
 template <class T>
 void attention_backward(const HostCall& call) {
   const AttentionView view(call, call.params<AttentionParams>());
+  store_sinks<T>(view.p, call);
+  if ((view.p.wanted & ~view.p.dsinks) == 0) return;
   const std::int64_t blocks = (view.p.k_len + kBlockKeys - 1) / kBlockKeys;
   const std::int64_t parts = std::clamp<std::int64_t>(kBackwardTasks / view.pairs(), 1, blocks);
   const std::int64_t part = (blocks + parts - 1) / parts * kBlockKeys;

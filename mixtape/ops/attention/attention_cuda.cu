@@ -209,16 +209,22 @@ MIXTAPE_DEVICE RowsSee rows_see(const AttentionParams& p, int length, int begin,
 // While scores are multiplied the values are on their way, meanwhile the next keys.
 template <class T, int D, int Keys, int MTiles, int Threads>
 MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<const T> q, Global<const T> k,
-                                             Global<const T> v, Global<const std::int32_t> lengths,
-                                             Global<T> y, Global<float> lse, Global<std::uint64_t> errors,
+                                             Global<const T> v, Global<const float> sinks,
+                                             Global<const std::int32_t> lengths, Global<T> y,
+                                             Global<float> lse, Global<std::uint64_t> errors,
                                              Shared<T> memory) {
   const auto block_tile = [&] { return tensor_tile(p.batch, p.q_heads, p.q_len, kQueries, true); };
   const Shared<T> queries = memory, keys = memory + kQueries * D, values = keys + Keys * D;
-  const float lowest = float_of(0xff800000u);
-  float out[MTiles][D / 8][4] = {}, max[MTiles][2], sum[MTiles][2] = {};
-  MIXTAPE_UNROLL
-  for (int m = 0; m < MTiles; ++m) max[m][0] = max[m][1] = lowest;
+  float out[MTiles][D / 8][4] = {}, max[MTiles][2], sum[MTiles][2];
   const TensorTile tile = block_tile();
+  // A sink is there from the start; scores are kept before they are scaled.
+  const float start = p.has_sinks != 0 ? sinks[tile.head] / p.scale : float_of(0xff800000u);
+  const float first_sum = p.has_sinks != 0 && lane() % 4 == 0 ? 1.0f : 0.0f;
+  MIXTAPE_UNROLL
+  for (int m = 0; m < MTiles; ++m) {
+    max[m][0] = max[m][1] = start;
+    sum[m][0] = sum[m][1] = first_sum;
+  }
   const int length = attention_length(p, lengths, tile.batch, errors);
   const int first_row = tile.first + warp() * MTiles * 16;
   const AttentionRange all = rows_see(p, length, tile.first, tile.first + kQueries).any;
@@ -269,7 +275,7 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
       factors[m][half] = seen.begin < seen.end ? 1.0f / total : 0.0f;
       if (row < p.q_len && lane() % 4 == 0) {
         lse[(mine.batch * p.q_heads + mine.head) * p.q_len + row] =
-            seen.begin < seen.end ? fma_f32(p.scale, max[m][half], log_f32(total)) : lowest;
+            seen.begin < seen.end ? fma_f32(p.scale, max[m][half], log_f32(total)) : p.scale * max[m][half];
       }
     }
   }
@@ -278,13 +284,14 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
                         static_cast<int>(p.head_dim), false);
 }
 
-#define FORWARD_TENSOR_OF(T, D, KEYS, MTILES, THREADS, BLOCKS)                                          \
-  MIXTAPE_KERNEL_BLOCKS(attention_forward_tensor_##T##_##D, THREADS, BLOCKS, AttentionParams p,         \
-                        Global<const T> q, Global<const T> k, Global<const T> v,                        \
-                        Global<const std::int32_t> lengths, Global<T> y, Global<float> lse,             \
-                        Global<std::uint64_t> errors) {                                                 \
-    MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                  \
-    attention_forward_tensor<T, D, KEYS, MTILES, THREADS>(p, q, k, v, lengths, y, lse, errors, memory); \
+#define FORWARD_TENSOR_OF(T, D, KEYS, MTILES, THREADS, BLOCKS)                                              \
+  MIXTAPE_KERNEL_BLOCKS(attention_forward_tensor_##T##_##D, THREADS, BLOCKS, AttentionParams p,             \
+                        Global<const T> q, Global<const T> k, Global<const T> v, Global<const float> sinks, \
+                        Global<const std::int32_t> lengths, Global<T> y, Global<float> lse,                 \
+                        Global<std::uint64_t> errors) {                                                     \
+    MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                      \
+    attention_forward_tensor<T, D, KEYS, MTILES, THREADS>(p, q, k, v, sinks, lengths, y, lse, errors,       \
+                                                          memory);                                          \
   }
 #define FORWARD_TENSOR(T)                  \
   FORWARD_TENSOR_OF(T, 64, 64, 2, 128, 2)  \

@@ -28,6 +28,10 @@ Lengths lengths_of(const Call& call, const AttentionParams& p) {
   return {call.dispatch.reads.back(), call.index_errors(p.k_len + 1, true)};
 }
 
+Argument sinks_of(const Call& call, const AttentionParams& p, std::size_t read) {
+  return p.has_sinks != 0 ? Argument(call.read(read)) : Argument();
+}
+
 // What the kernels for matrix units, of which `kernel` is one, do not take; null where they run.
 const char* obstacle_to_tensors(const Call& call, const AttentionParams& p, const std::string& kernel) {
   const auto is_aligned = [](const Buffer& b) { return b.byte_offset() % 16 == 0; };
@@ -71,8 +75,8 @@ bool forward_on_tensors(const Call& call, const AttentionParams& p, const Length
   const std::string kernel = str("attention_forward_tensor_", call.dtype(0), "_", s.dim);
   if (!runs_on_tensors(call, p, kernel)) return false;
   call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), {s.threads, 1, 1}, p,
-              {call.read(0), call.read(1), call.read(2), lengths.lengths, call.write(0), call.write(1),
-               lengths.errors},
+              {call.read(0), call.read(1), call.read(2), sinks_of(call, p, 3), lengths.lengths, call.write(0),
+               call.write(1), lengths.errors},
               tensor_bytes(s, kTensorTile + 2 * s.keys));
   return true;
 }
@@ -83,8 +87,8 @@ void forward(const Call& call) {
   if (forward_on_tensors(call, p, lengths)) return;
   call.launch(str(call.dispatch.kernel, "_", chunks(p)),
               grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTile)), kBlock256, p,
-              {call.read(0), call.read(1), call.read(2), lengths.lengths, call.write(0), call.write(1),
-               lengths.errors});
+              {call.read(0), call.read(1), call.read(2), sinks_of(call, p, 3), lengths.lengths, call.write(0),
+               call.write(1), lengths.errors});
 }
 
 // What every kernel of the backward reads.
@@ -149,6 +153,10 @@ void backward(const Call& call) {
   const std::shared_ptr<Memory> delta = call.queue.scratch(lse.bytes());
   call.launch(str("attention_delta_", y.dtype()), grid_of(ceil_div(lse.numel(), 8)), {32, 8, 1}, p,
               {y, dy, *delta});
+  if ((p.wanted & p.dsinks) != 0) {
+    call.launch("attention_dsinks", grid_of(p.q_heads), kBlock256, p,
+                {sinks_of(call, p, 6), lse, *delta, call.write_if(p.wanted, p.dsinks)});
+  }
   const BackwardReads in{call.read(0), call.read(1), call.read(2), dy, lse, *delta, lengths_of(call, p)};
   if (!backward_on_tensors(call, p, in)) backward_on_cores(call, p, in);
 }

@@ -156,11 +156,12 @@ MIXTAPE_DEVICE TileOfHead tile_of_head(std::int64_t length, std::int64_t heads, 
           static_cast<int>((is_last_first ? tiles - 1 - tile : tile) * kTile)};
 }
 
-// A running maximum and sum per query; earlier sums shrink as the maximum rises.
+// A running maximum and sum per query; earlier sums shrink as the maximum rises. A sink is there from the start.
 template <class T, int Chunks>
 MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> q, Global<const T> k,
-                                      Global<const T> v, Global<const std::int32_t> lengths, Global<T> y,
-                                      Global<float> lse, Global<std::uint64_t> errors, Shared<float> tile_a,
+                                      Global<const T> v, Global<const float> sinks,
+                                      Global<const std::int32_t> lengths, Global<T> y, Global<float> lse,
+                                      Global<std::uint64_t> errors, Shared<float> tile_a,
                                       Shared<float> tile_b) {
   const TileOfHead tile = tile_of_head(p.q_len, p.q_heads, true);
   const int kv_head = tile.head / static_cast<int>(p.q_heads / p.kv_heads);
@@ -168,8 +169,9 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
       head_rows(q, tile.batch, p.q_len, p.q_heads, tile.head, p.head_dim, tile.first);
   const int length = attention_length(p, lengths, tile.batch, errors);
   const AttentionRange all = keys_seen(p, length, tile.first, tile.first + queries.count);
-  const float lowest = float_of(0xff800000u);
-  float max[4] = {lowest, lowest, lowest, lowest}, sum[4] = {};
+  const float start = p.has_sinks != 0 ? static_cast<float>(sinks[tile.head]) : float_of(0xff800000u);
+  const float first_sum = p.has_sinks != 0 && held_col(0) == 0 ? 1.0f : 0.0f;
+  float max[4] = {start, start, start, start}, sum[4] = {first_sum, first_sum, first_sum, first_sum};
   Sums out[Chunks] = {};
   for (int first = all.begin; first < all.end; first += kTile) {
     Sums s = {};
@@ -212,7 +214,7 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
     factors[i] = seen.begin < seen.end ? 1.0f / sum[i] : 0.0f;
     if (held_row(i) < queries.count && held_col(0) == 0) {
       lse[(tile.batch * p.q_heads + tile.head) * p.q_len + row] =
-          seen.begin < seen.end ? max[i] + log_f32(sum[i]) : lowest;
+          seen.begin < seen.end ? max[i] + log_f32(sum[i]) : max[i];
     }
   }
   store_rows<Chunks>(out, factors,
@@ -221,11 +223,12 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
 
 #define FORWARD_CHUNKS(T, CHUNKS)                                                                       \
   MIXTAPE_KERNEL_BLOCKS(attention_forward_##T##_##CHUNKS, 256, 1, AttentionParams p, Global<const T> q, \
-                        Global<const T> k, Global<const T> v, Global<const std::int32_t> lengths,       \
-                        Global<T> y, Global<float> lse, Global<std::uint64_t> errors) {                 \
+                        Global<const T> k, Global<const T> v, Global<const float> sinks,                \
+                        Global<const std::int32_t> lengths, Global<T> y, Global<float> lse,             \
+                        Global<std::uint64_t> errors) {                                                 \
     MIXTAPE_SHARED(float, tile_a, kTile* kPitch);                                                       \
     MIXTAPE_SHARED(float, tile_b, kTile* kPitch);                                                       \
-    attention_forward<T, CHUNKS>(p, q, k, v, lengths, y, lse, errors, tile_a, tile_b);                  \
+    attention_forward<T, CHUNKS>(p, q, k, v, sinks, lengths, y, lse, errors, tile_a, tile_b);           \
   }
 #define FORWARD(T)     \
   FORWARD_CHUNKS(T, 1) \
@@ -253,6 +256,23 @@ MIXTAPE_DEVICE void attention_delta(const AttentionParams& p, Global<const T> y,
     attention_delta<T>(p, y, dy, delta);                                                             \
   }
 MIXTAPE_VALUE_KERNELS(DELTA)
+
+// A block per head: -sum over the batch and the queries of exp(sink - lse) * delta.
+MIXTAPE_KERNEL(attention_dsinks, 256, AttentionParams p, Global<const float> sinks, Global<const float> lse,
+               Global<const float> delta, Global<float> dsinks) {
+  MIXTAPE_SHARED(float, scratch, 32);
+  const std::int64_t head = block_x(), count = p.batch * p.q_len;
+  const float sink = sinks[head];
+  float sum = 0.0f;
+  for (std::int64_t i = flat_thread(); i < count; i += block_threads()) {
+    const std::int64_t at = (i / p.q_len * p.q_heads + head) * p.q_len + i % p.q_len;
+    const float row = lse[at];  // -inf: a sink of -inf that no key is beside
+    if (row != float_of(0xff800000u)) sum = fma_f32(-exp_f32(sink - row), delta[at], sum);
+  }
+  sum = block_sum(sum, scratch);
+  if (flat_thread() != 0) return;
+  dsinks[head] = (p.accumulate & p.dsinks) != 0 ? dsinks[head] + sum : sum;
+}
 
 // What the backward kernels read.
 template <class T>

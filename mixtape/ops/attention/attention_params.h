@@ -15,8 +15,9 @@ struct AttentionParams {
   float scale;
   std::uint32_t causal;
   std::uint32_t has_lengths;  // the last buffer read is i32 [batch]
+  std::uint32_t has_sinks;    // behind what is always read is f32 [q_heads]
   // Backward, in bits, in the order in which kernels write where inputs are one variable:
-  enum : std::uint32_t { dk = 1, dv = 2, dq = 4 };
+  enum : std::uint32_t { dk = 1, dv = 2, dq = 4, dsinks = 8 };
   std::uint32_t wanted;
   std::uint32_t accumulate;
 };

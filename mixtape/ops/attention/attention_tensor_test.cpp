@@ -17,7 +17,7 @@ Buffer sim_input(const Shape& shape, std::uint64_t seed, DType dtype = DType::bf
 }
 
 AttentionOptions options_of(const AttentionCase& c) {
-  AttentionOptions o{static_cast<float>(c.scale), c.causal, c.window, Buffer()};
+  AttentionOptions o{.scale = static_cast<float>(c.scale), .causal = c.causal, .sliding_window = c.window};
   if (!c.lengths.empty()) {
     const std::vector<std::int32_t> lengths(c.lengths.begin(), c.lengths.end());
     o.lengths = Buffer::from(Device::open("sim"), {c.batch}, lengths);
@@ -33,18 +33,21 @@ void check(AttentionCase c, DType dtype = DType::bf16) {
                v = sim_input(k_shape, 3, dtype), dy = sim_input(q_shape, 4, dtype);
   Tape tape(Device::open("sim"));
   const Var vq = tape.parameter(q), vk = tape.parameter(k), vv = tape.parameter(v);
-  const Var y = attention(vq, vk, vv, options_of(c));
+  const Var sinks = c.has_sinks ? tape.parameter(sim_input({c.q_heads}, 5, DType::f32)) : Var();
+  const Var y = attention(vq, vk, vv, options_of(c), sinks);
   tape.backward(y, dy);
   const auto values = [](const Buffer& b) { return testing::download(b).values; };
   // Weights and their gradients are rounded to 16 bits, in bf16 by 2^-9; values are at most 5, sums of
   // weights a few.
   const double part = epsilon(dtype) / epsilon(DType::bf16);
-  testing::expect_close("y", y.value(), oracle::attention(c, values(q), values(k), values(v)),
+  const Doubles sink_values = c.has_sinks ? values(sinks.value()) : Doubles();
+  testing::expect_close("y", y.value(), oracle::attention(c, values(q), values(k), values(v), sink_values),
                         {1.0, 0.01 * part});
-  const auto wanted = oracle::attention_backward(c, values(q), values(k), values(v), values(dy));
+  const auto wanted = oracle::attention_backward(c, values(q), values(k), values(v), values(dy), sink_values);
   testing::expect_close("dq", vq.grad(), wanted[0], {1.0, 0.03 * part});
   testing::expect_close("dk", vk.grad(), wanted[1], {1.0, 0.03 * part});
   testing::expect_close("dv", vv.grad(), wanted[2], {1.0, 0.03 * part});
+  if (c.has_sinks) testing::expect_close("dsinks", sinks.grad(), wanted[3], {1.0, 0.03 * part});
 }
 
 TEST(AttentionTensor, Causal) {
@@ -64,6 +67,18 @@ TEST(AttentionTensor, WindowAndLengths) {
          .head_dim = 40,
          .window = 50,
          .lengths = {133, 61}});
+}
+
+TEST(AttentionTensor, Sinks) {
+  AttentionCase c{.batch = 2, .q_len = 70, .k_len = 133, .q_heads = 2, .kv_heads = 1, .head_dim = 64};
+  c.has_sinks = true;
+  check(c);
+  c.head_dim = 40;
+  c.window = 50;
+  c.lengths = {133, 61};
+  check(c);
+  c.head_dim = 256;
+  check(c, DType::f16);
 }
 
 TEST(AttentionTensor, GradientsAreAddedWhereWanted) {
@@ -95,8 +110,8 @@ TEST(AttentionTensor, BadLengthIsReported) {
   const Device device = Device::open("sim");
   const Buffer y = device.alloc(DType::bf16, q.shape()), lse = device.alloc(DType::f32, {2, 1, 3});
   CommandEncoder encoder(device);
-  attention_forward(encoder, q, q, q,
-                    {1.0f, true, 0, Buffer::from(device, {2}, std::vector<std::int32_t>{3, 4})}, y, lse);
+  attention_forward(encoder, q, q, q, {.lengths = Buffer::from(device, {2}, std::vector<std::int32_t>{3, 4})},
+                    y, lse);
   MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "4");
   const Doubles values = testing::download(y).values;
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i] == 0.0, i >= 24) << i;

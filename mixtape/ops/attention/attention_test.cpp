@@ -68,7 +68,11 @@ TEST(Attention, ManyBlocksOfQueriesAndKeys) {
        .head_dim = 128,
        .causal = false,
        .lengths = {150, 0, 65}}};
-  for (const AttentionCase& c : cases) check_all(c, false);
+  for (AttentionCase c : cases) {
+    check_all(c, false);
+    c.has_sinks = true;
+    check_all(c, false);
+  }
 }
 
 TEST(Attention, SlidingWindow) {
@@ -77,13 +81,58 @@ TEST(Attention, SlidingWindow) {
         {.batch = 1, .q_len = 7, .k_len = 9, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .window = window});
 }
 
+TEST(Attention, SinksOverSeveralBlocks) {
+  check_all({.batch = 1,
+             .q_len = 70,
+             .k_len = 75,
+             .q_heads = 3,
+             .kv_heads = 1,
+             .head_dim = 8,
+             .window = 20,
+             .has_sinks = true});
+  check_all({.batch = 2,
+             .q_len = 3,
+             .k_len = 130,
+             .q_heads = 4,
+             .kv_heads = 2,
+             .head_dim = 80,
+             .causal = false,
+             .has_sinks = true});
+}
+
+// Far above the scores a sink takes everything; of -inf it takes nothing, also where no key is seen.
+TEST(Attention, SinksAtTheEnds) {
+  for (const Device& device : testing::test_devices()) {
+    Tape tape(device);
+    const auto make = [&](std::uint64_t seed) {
+      return tape.constant(upload(device, testing::random_tensor(DType::f32, {1, 2, 2, 8}, seed)));
+    };
+    const Buffer no_keys = Buffer::from(device, {1}, std::vector<std::int32_t>{0});
+    const Var q = make(1), k = make(2), v = make(3);
+    const Var sinks = tape.parameter(Buffer::from(device, {2}, std::vector<float>{1e4f, -HUGE_VALF}));
+    const Var y = attention(q, k, v, {}, sinks), plain = attention(q, k, v, {});
+    const Var empty = attention(q, k, v, {.lengths = no_keys}, sinks);
+    tape.backward(y, q.value());
+    tape.backward(empty, q.value());
+    tape.encoder().commit_and_wait();
+    const std::vector<float> found = y.value().to_vector<float>(), bare = plain.value().to_vector<float>();
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], i / 8 % 2 == 0 ? 0.0f : bare[i]) << i;
+    EXPECT_EQ(empty.value().to_vector<float>(), std::vector<float>(32, 0.0f));
+    EXPECT_EQ(sinks.grad().to_vector<float>(), std::vector<float>(2, 0.0f));
+  }
+}
+
 TEST(Attention, A2_RowsThatSeeNothingAreZero) {
   AttentionCase c{
       .batch = 4, .q_len = 6, .k_len = 6, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .window = 2};
   c.lengths = {6, 3, 0, 1};  // with window 2 the last queries of a short sequence see nothing
   check_all(c);
+  c.has_sinks = true;
+  check_all(c);
   c.causal = false;
   c.window = 0;
+  check_all(c);
+  c.has_sinks = false;
   check_all(c);
 }
 
@@ -151,8 +200,7 @@ TEST(Attention, BadLengthIsReportedAndCountsAsZero) {
     CommandEncoder encoder(device);
     const Buffer q = upload(device, testing::random_tensor(DType::f32, {2, 3, 1, 8}, 1));
     const Buffer y = device.alloc(DType::f32, q.shape()), lse = device.alloc(DType::f32, {2, 1, 3});
-    const AttentionOptions options{1.0f, true, 0,
-                                   Buffer::from(device, {2}, std::vector<std::int32_t>{3, -1})};
+    const AttentionOptions options{.lengths = Buffer::from(device, {2}, std::vector<std::int32_t>{3, -1})};
     attention_forward(encoder, q, q, q, options, y, lse);
     MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "-1");
     const std::vector<float> values = y.to_vector<float>();
@@ -209,8 +257,13 @@ TEST(Attention, RefusesBadArguments) {
                        "v is f32[2,4,2,10]");
   const Buffer narrow = make({1, 4, 1, 6});
   MIXTAPE_EXPECT_ERROR(attention_forward(encoder, narrow, narrow, narrow, {}, y, lse), code, "head_dim is 6");
-  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, k, k, {1.0f, false, 3, Buffer()}, y, lse), code,
-                       "sliding_window is 3");
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, k, k, {.causal = false, .sliding_window = 3}, y, lse),
+                       code, "sliding_window is 3");
+  MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, k, k, {.sinks = make({2})}, y, lse), code,
+                       "sinks is f32[2], expected f32[6]");
+  MIXTAPE_EXPECT_ERROR(
+      attention_backward(encoder, q, k, k, {}, y, lse, y, {}, {}, {}, {make({6}), Accumulate::no}), code,
+      "without sinks");
   MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, k, k, {}, y, make({2, 4, 6})), code, "lse is");
   MIXTAPE_EXPECT_ERROR(attention_forward(encoder, q, k, k, {}, q, lse), code, "shares memory");
   MIXTAPE_EXPECT_ERROR(attention_backward(encoder, q, k, k, {}, y, lse, y, {k, Accumulate::no}, {}, {}), code,
