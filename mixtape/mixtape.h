@@ -57,6 +57,7 @@
 #include "mixtape/ops/block_scales/block_scales.h"
 #include "mixtape/ops/causal_conv1d/causal_conv1d.h"
 #include "mixtape/ops/cholesky/cholesky.h"
+#include "mixtape/ops/clamped_swiglu/clamped_swiglu.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 #include "mixtape/ops/elementwise/cast.h"
 #include "mixtape/ops/elementwise/elementwise.h"
