@@ -20,12 +20,18 @@ struct Architecture {
   std::string gguf = "";   // general.architecture; empty: GGUF files store such a model as another type
   // GGUF stores the rows of each head of q and k in pairs (i, i + half of the head).
   bool gguf_interleaves_heads = false;
+  std::string gguf_mlp_norm = "ffn_norm";  // of the norm before the MLP
   // The type's own keys, and of those that are refused because they would change the model (refused_keys()) the ones
   // that it reads.
   std::vector<std::string_view> reads = {};
   // Modules whose weights Hugging Face stores less 1; MLX and GGUF files, and everything here, have the weights
   // themselves. A name stands for every path that ends with it.
   std::vector<std::string_view> zero_centred = {};
+  // Hugging Face stores experts as io/interleaved_experts.h says.
+  bool interleaves_experts = false;
+  // mlx-lm and llama.cpp have whole pairs between yarn's bounds and run every file of the type so: with `truncate` false
+  // one is written all the same, and differs there.
+  bool others_round_yarn = false;
   // Keys that change nothing, beside those of every type.
   std::vector<std::string_view> harmless = {};
   // Keys that are neither read nor harmless are told of and passed over, of types whose files carry all sorts of them;

@@ -24,6 +24,7 @@ struct AttentionSpec {
   bool qk_norms = false;     // rms_norm over head_dim of q and k, before they are rotated
   bool joint_norms = false;  // these are over all heads of q at once, and of k
   bool fused = false;        // q, k and v are one matrix, in this order, and have no norms
+  bool sinks = false;        // a logit of each head's own is one more term of its softmax's denominator
   bool output_gate =
       false;  // q's matrix gives q and a gate for each head: y is multiplied by the gate's sigmoid
 
@@ -61,7 +62,13 @@ struct SparseMlpSpec {
   std::int64_t width = 0;           // of one expert
   bool normalized_weights = false;  // the chosen experts' weights are divided by their sum
   std::int64_t shared_width =
-      0;  // of an expert that every token takes, times the sigmoid of its gate; 0: none
+      0;                      // of an expert that every token takes, times the sigmoid of its gate; 0: none
+  bool bias = false;          // of the router and of the experts' matrices
+  double swiglu_limit = 0.0;  // clamped_swiglu joins gate and up; 0: silu(gate) * up
+  double swiglu_alpha = 1.0;  // its alpha
+  // What mlx-lm calls them below "mlp.".
+  const char* router_name = "gate";
+  const char* experts_name = "switch_mlp";
 };
 
 // A new kind of mixer or MLP is an alternative here, its tensors in tensor_list.cpp, and a class in nn/.

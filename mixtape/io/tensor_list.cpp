@@ -34,7 +34,7 @@ class Lister {
                      [&](const DeltaNetSpec& d) { delta_net(d, at + "linear_attn.", gguf); }},
                spec.mixer);
     layer_norm(at, norms.after_mixer, gguf + "post_attention_norm");
-    layer_norm(at, norms.before_mlp, gguf + "ffn_norm");
+    layer_norm(at, norms.before_mlp, gguf + c_.architecture->gguf_mlp_norm);
     std::visit(Match{[&](const DenseMlpSpec& m) { mlp(m, at + "mlp.", gguf); },
                      [&](const SparseMlpSpec& m) { experts(m, at + "mlp.", gguf); }},
                spec.mlp);
@@ -59,6 +59,7 @@ class Lister {
       norm(at + "q_norm", gguf + "attn_q_norm", a.joint_norms ? q : a.head_dim);
       norm(at + "k_norm", gguf + "attn_k_norm", a.joint_norms ? kv : a.head_dim);
     }
+    if (a.sinks) vector(at + "sinks", gguf + "attn_sinks.weight", a.heads, 0.0f);
     linear(at + "o_proj", gguf + "attn_output", c_.hidden_size, q, a.output_bias);
     writes_residual(a.output_bias);
   }
@@ -91,11 +92,16 @@ class Lister {
 
   void experts(const SparseMlpSpec& m, const std::string& at, const std::string& gguf) {
     const std::int64_t e = m.experts, f = m.width, d = c_.hidden_size;
-    matrix(at + "gate", gguf + "ffn_gate_inp", {e, d}, TensorKind::router);
-    matrix(at + "switch_mlp.gate_proj", gguf + "ffn_gate_exps", {e, f, d});
-    matrix(at + "switch_mlp.up_proj", gguf + "ffn_up_exps", {e, f, d});
-    matrix(at + "switch_mlp.down_proj", gguf + "ffn_down_exps", {e, d, f});
-    writes_residual(false);
+    const std::string stack = at + m.experts_name + ".";
+    matrix(at + m.router_name, gguf + "ffn_gate_inp", {e, d}, TensorKind::router);
+    if (m.bias) bias(at + m.router_name, gguf + "ffn_gate_inp", {e});
+    matrix(stack + "gate_proj", gguf + "ffn_gate_exps", {e, f, d});
+    if (m.bias) bias(stack + "gate_proj", gguf + "ffn_gate_exps", {e, f});
+    matrix(stack + "up_proj", gguf + "ffn_up_exps", {e, f, d});
+    if (m.bias) bias(stack + "up_proj", gguf + "ffn_up_exps", {e, f});
+    matrix(stack + "down_proj", gguf + "ffn_down_exps", {e, d, f});
+    if (m.bias) bias(stack + "down_proj", gguf + "ffn_down_exps", {e, d});
+    writes_residual(m.bias);
     if (m.shared_width == 0) return;
     matrix(at + "shared_expert_gate", gguf + "ffn_gate_inp_shexp", {1, d}, TensorKind::router);
     const std::string shared = at + "shared_expert.";
@@ -109,17 +115,20 @@ class Lister {
     return c_.architecture->gguf_interleaves_heads ? heads : 0;
   }
 
-  void linear(const std::string& path, const std::string& gguf, std::int64_t out, std::int64_t in, bool bias,
-              std::int64_t interleaved_heads = 0) {
+  void linear(const std::string& path, const std::string& gguf, std::int64_t out, std::int64_t in,
+              bool has_bias, std::int64_t interleaved_heads = 0) {
     matrix(path, gguf, {out, in});
     list_.back().gguf_interleaved_heads = interleaved_heads;
-    if (!bias) return;
-    list_.push_back({path + ".bias", gguf + ".bias", {out}});
+    if (!has_bias) return;
+    bias(path, gguf, {out});
     list_.back().gguf_interleaved_heads = interleaved_heads;
   }
   void matrix(const std::string& path, const std::string& gguf, const Shape& shape,
               TensorKind kind = TensorKind::matrix) {
     list_.push_back({path + ".weight", gguf + ".weight", shape, kind, kDeviation});
+  }
+  void bias(const std::string& path, const std::string& gguf, const Shape& shape) {
+    list_.push_back({path + ".bias", gguf + ".bias", shape});
   }
   void vector(const std::string& name, const std::string& gguf, std::int64_t size, float value) {
     list_.push_back({name, gguf, {size}, TensorKind::vector, 0.0, value});

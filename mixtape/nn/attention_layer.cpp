@@ -23,6 +23,7 @@ AttentionLayer::AttentionLayer(TapeWeights& weights, const std::string& at, cons
       q_(load(weights, at, spec.fused ? "qkv" : "q", spec.qk_norms ? &norms : nullptr)),
       k_(spec.fused ? Projection() : load(weights, at, "k", spec.qk_norms ? &norms : nullptr)),
       v_(spec.fused ? Projection() : load(weights, at, "v", nullptr)),
+      sinks_(spec.sinks ? weights.vector(at + "sinks") : Var()),
       output_(weights.matrix(at + "o_proj")) {
   if (spec.output_bias) output_bias_ = weights.vector(at + "o_proj.bias");
 }
@@ -70,8 +71,9 @@ Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Rotatio
     v = state->values = append(state->values, v);  // [B, past + S, Hkv, D]
   }
   const auto scale = static_cast<float>(spec_.score_scale());
-  Var y =
-      attention(q, k, v, {.scale = scale, .causal = true, .sliding_window = spec_.window});  // [B, S, Hq, D]
+  const Var sinks = sinks_.value() ? in_dtype(sinks_, DType::f32) : Var();
+  Var y = attention(q, k, v, {.scale = scale, .causal = true, .sliding_window = spec_.window},
+                    sinks);  // [B, S, Hq, D]
   if (spec_.output_gate) y *= sigmoid(gate);
   const Var joined = reshape(y, {x.shape()[0], x.shape()[1], spec_.heads * spec_.head_dim});
   return add_bias(linear(joined, output_), output_bias_);  // [B, S, hidden]

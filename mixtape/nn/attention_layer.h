@@ -47,6 +47,7 @@ class AttentionLayer {
 
   AttentionSpec spec_;
   Projection q_, k_, v_;  // fused: q_ is all of them
+  Var sinks_;             // [Hq]; null where there are none
   Matrix output_;
   Var output_bias_;
 };

@@ -1,5 +1,6 @@
 #include "mixtape/nn/mlp_layer.h"
 
+#include "mixtape/ops/clamped_swiglu/clamped_swiglu.h"
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/elementwise/scale_rows.h"
 #include "mixtape/ops/layout/layout.h"
@@ -34,27 +35,40 @@ Var DenseMlp::forward(const Var& x) const {
 
 SparseMlp::SparseMlp(TapeWeights& weights, const std::string& at, const SparseMlpSpec& spec)
     : spec_(spec),
-      router_(weights.matrix(at + "gate")),
-      gate_(weights.matrix(at + "switch_mlp.gate_proj")),
-      up_(weights.matrix(at + "switch_mlp.up_proj")),
-      down_(weights.matrix(at + "switch_mlp.down_proj")) {
+      router_(load(weights, at + spec.router_name, spec.bias)),
+      gate_(load(weights, at + spec.experts_name + ".gate_proj", spec.bias)),
+      up_(load(weights, at + spec.experts_name + ".up_proj", spec.bias)),
+      down_(load(weights, at + spec.experts_name + ".down_proj", spec.bias)) {
   if (spec.shared_width == 0) return;
   const Matrix gate = weights.matrix(at + "shared_expert_gate");
   shared_ = Shared{gate, DenseMlp(weights, at + "shared_expert.", {.width = spec.shared_width})};
 }
 
+SparseMlp::Projection SparseMlp::load(TapeWeights& weights, const std::string& path, bool has_bias) {
+  const Matrix weight = weights.matrix(path);
+  return {weight, has_bias ? weights.vector(path + ".bias") : Var()};
+}
+
+Var SparseMlp::gated(const Var& gate, const Var& up) const {
+  if (spec_.swiglu_limit == 0.0) return silu_mul(gate, up);
+  return clamped_swiglu(
+      gate, up,
+      {.alpha = static_cast<float>(spec_.swiglu_alpha), .limit = static_cast<float>(spec_.swiglu_limit)});
+}
+
 // Rows are copied once per chosen expert, sorted by expert, and added up again.
 Var SparseMlp::forward(const Var& x, const std::function<void(const Buffer& offsets)>& on_offsets) const {
-  const Var rows = reshape(x, {x.shape().rows(), x.shape().cols()});  // [T, hidden]
-  const Var scores = linear(rows, router_, DType::f32);               // [T, E]
+  const Var rows = reshape(x, {x.shape().rows(), x.shape().cols()});                    // [T, hidden]
+  const Var scores = add_bias(linear(rows, router_.weight, DType::f32), router_.bias);  // [T, E]
   const MoeRoute route = moe_route(scores, spec_.experts_per_token, spec_.normalized_weights);
   const MoePlan plan = moe_plan(x.tape().encoder(), route.indices, spec_.experts);
   if (on_offsets) on_offsets(plan.offsets);
-  const Var sorted = moe_dispatch(rows, plan);                             // [T * k, hidden]
-  const Var inner = silu_mul(grouped_linear(sorted, gate_, plan.offsets),  //
-                             grouped_linear(sorted, up_, plan.offsets));   // [T * k, F]
-  const Var out = grouped_linear(inner, down_, plan.offsets);              // [T * k, hidden]
-  Var y = moe_combine(out, route.weights, plan);                           // [T, hidden]
+  const auto product = [&](const Var& of, const Projection& p) {
+    return add_bias(grouped_linear(of, p.weight, plan.offsets), p.bias, plan.experts);
+  };
+  const Var sorted = moe_dispatch(rows, plan);                            // [T * k, hidden]
+  const Var inner = gated(product(sorted, gate_), product(sorted, up_));  // [T * k, F]
+  Var y = moe_combine(product(inner, down_), route.weights, plan);        // [T, hidden]
   if (shared_) {
     const Var gate = reshape(sigmoid(linear(rows, shared_->gate)), {rows.shape()[0]});  // [T]
     y += scale_rows(shared_->mlp.forward(rows), gate);

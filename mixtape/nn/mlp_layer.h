@@ -26,7 +26,7 @@ class DenseMlp {
   Var gate_bias_, up_bias_, down_bias_;  // null where there are none
 };
 
-// y = sum_k score_k * expert_k(x), and sigmoid(gate(x)) * shared(x) where there is a shared expert
+// y = sum_k score_k * expert_k(x), each a dense MLP, and sigmoid(gate(x)) * shared(x) where there is a shared expert
 class SparseMlp {
  public:
   SparseMlp(TapeWeights& weights, const std::string& at, const SparseMlpSpec& spec);
@@ -35,8 +35,15 @@ class SparseMlp {
   Var forward(const Var& x, const std::function<void(const Buffer& offsets)>& on_offsets) const;
 
  private:
+  struct Projection {
+    Matrix weight;
+    Var bias;  // null where there is none
+  };
+  static Projection load(TapeWeights& weights, const std::string& path, bool has_bias);
+  Var gated(const Var& gate, const Var& up) const;
+
   SparseMlpSpec spec_;
-  Matrix router_, gate_, up_, down_;  // [E, hidden], [E, F, hidden] twice, [E, hidden, F]
+  Projection router_, gate_, up_, down_;  // [E, hidden], [E, F, hidden] twice, [E, hidden, F]
   struct Shared {
     Matrix gate;  // [1, hidden]
     DenseMlp mlp;

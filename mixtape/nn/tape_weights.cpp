@@ -108,10 +108,9 @@ bool TapeWeights::has_vector(const std::string& name) const {
   return is_streamed() ? source_->has(name) : parameters_->dense.contains(name);
 }
 
-namespace {
+Var in_dtype(const Var& v, DType dtype) { return v.dtype() == dtype ? v : cast(v, dtype); }
 
-// f32 masters are rounded to the activations' dtype where they are used.
-Var as(const Var& v, DType dtype) { return v.dtype() == dtype ? v : cast(v, dtype); }
+namespace {
 
 // The matrix of codes that learn, decoded.
 Var decoded(const Matrix& w, DType dtype) {
@@ -124,7 +123,7 @@ Var linear(const Var& x, const Matrix& w, DType out) {
   if (w.observe) w.observe(x, Buffer());
   if (w.latent.value()) return matmul(x, decoded(w, x.dtype()), false, true, out);
   if (w.is_quantized()) return quantized_matmul(x, w.quantized, out);
-  return matmul(x, as(w.dense, x.dtype()), false, true, out);
+  return matmul(x, in_dtype(w.dense, x.dtype()), false, true, out);
 }
 
 Var linear(const Var& x, const Matrix& w) { return linear(x, w, x.dtype()); }
@@ -133,16 +132,20 @@ Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets) {
   if (w.observe) w.observe(x, offsets);
   if (w.latent.value()) return grouped_matmul(x, decoded(w, x.dtype()), offsets);
   if (w.is_quantized()) return grouped_quantized_matmul(x, w.quantized, offsets);
-  return grouped_matmul(x, as(w.dense, x.dtype()), offsets);
+  return grouped_matmul(x, in_dtype(w.dense, x.dtype()), offsets);
 }
 
-Var add_bias(const Var& x, const Var& bias) { return bias.value() ? x + as(bias, x.dtype()) : x; }
+Var add_bias(const Var& x, const Var& bias) { return bias.value() ? x + in_dtype(bias, x.dtype()) : x; }
+
+Var add_bias(const Var& x, const Var& bias, const Buffer& experts) {
+  return bias.value() ? x + in_dtype(embedding(bias, experts), x.dtype()) : x;
+}
 
 Var scaled(const Var& x, double factor) { return factor == 1.0 ? x : x * factor; }
 
 Var lookup(const Matrix& table, const Buffer& ids, DType dtype) {
   if (table.is_quantized()) return quantized_embedding(table.quantized, ids, dtype);
-  return as(embedding(table.dense, ids), dtype);
+  return in_dtype(embedding(table.dense, ids), dtype);
 }
 
 }  // namespace mixtape

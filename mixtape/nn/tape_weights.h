@@ -96,6 +96,8 @@ class TapeWeights {
   std::vector<NamedVar> trainable_;
 };
 
+// f32 masters, and whatever else, in the dtype where they are used.
+Var in_dtype(const Var& v, DType dtype);
 // y = x W^T, in x's dtype or `out`; x [..., K].
 Var linear(const Var& x, const Matrix& w, DType out);
 Var linear(const Var& x, const Matrix& w);
@@ -103,6 +105,8 @@ Var linear(const Var& x, const Matrix& w);
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets);
 // x + bias, the bias in x's dtype; x where the bias is null.
 Var add_bias(const Var& x, const Var& bias);
+// The same with one bias per expert, [E, N]: x [T, N], experts u32 [T], the expert of each row.
+Var add_bias(const Var& x, const Var& bias, const Buffer& experts);
 // factor * x; x where the factor is 1.
 Var scaled(const Var& x, double factor);
 // Rows of the matrix in `dtype`: [..., K] for ids of any shape.

@@ -28,7 +28,8 @@ TEST(MoePlan, SortsSlotsByExpert) {
       const std::vector<std::int64_t> wanted = oracle::moe_inverse(integers(experts), 7);
       const auto inverse = plan.inverse.to_vector<std::uint32_t>();
       const auto order = plan.order.to_vector<std::uint32_t>(), rows = plan.rows.to_vector<std::uint32_t>();
-      const auto offsets = plan.offsets.to_vector<std::uint32_t>();
+      const auto offsets = plan.offsets.to_vector<std::uint32_t>(),
+                 expert_of = plan.experts.to_vector<std::uint32_t>();
       EXPECT_EQ(offsets.front(), 0u);
       EXPECT_EQ(offsets[2], offsets[3]);
       EXPECT_EQ(offsets.back(), 40u * k);
@@ -37,6 +38,7 @@ TEST(MoePlan, SortsSlotsByExpert) {
         ASSERT_EQ(order[inverse[s]], s);
         ASSERT_EQ(rows[inverse[s]], s / k);
         const auto e = static_cast<std::size_t>(experts.values[s]);
+        ASSERT_EQ(expert_of[inverse[s]], e);
         ASSERT_TRUE(offsets[e] <= inverse[s] && inverse[s] < offsets[e + 1]);
       }
     }
@@ -51,7 +53,7 @@ TEST(MoePlan, SameNumbersAsTheCpu) {
     const MoePlan plan = moe_plan(encoder, upload(device, experts), 600);
     encoder.commit_and_wait();
     std::vector<std::vector<std::uint32_t>> all;
-    for (const Buffer& b : {plan.order, plan.rows, plan.inverse, plan.offsets})
+    for (const Buffer& b : {plan.order, plan.rows, plan.inverse, plan.offsets, plan.experts})
       all.push_back(b.to_vector<std::uint32_t>());
     return all;
   };

@@ -74,11 +74,11 @@ MoePlan moe_plan(CommandEncoder& encoder, const Buffer& indices, std::int64_t n_
           ", expected fewer than 2^32 slots");
   const Device& device = encoder.device();
   const auto places = [&] { return device.alloc_uninitialized(DType::u32, {slots}); };
-  const MoePlan plan{places(), places(), places(), device.alloc(DType::u32, {n_experts + 1})};
+  const MoePlan plan{places(), places(), places(), device.alloc(DType::u32, {n_experts + 1}), places()};
   encoder.encode({.kernel = "moe_plan",
                   .params = params_bytes(MoePlanParams{slots, n_experts, indices.shape()[1]}),
                   .reads = {indices},
-                  .writes = {plan.order, plan.rows, plan.inverse, plan.offsets},
+                  .writes = {plan.order, plan.rows, plan.inverse, plan.offsets, plan.experts},
                   .is_empty = slots == 0});
   return plan;
 }

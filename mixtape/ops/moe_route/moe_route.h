@@ -4,13 +4,14 @@
 //     dlogits[t,e] = p * (g - sum_j p g), where g[t,indices[t,j]] = dweights[t,j] and 0 elsewhere;
 //     with normalise w * (dweights - sum_j w dweights) for the chosen experts and exactly 0 for the others
 //   moe_plan     slot s = t*k + j; `order` lists the slots by expert, then by number; rows[i] = order[i] / k;
-//                order[inverse[s]] = s; expert e has the places offsets[e] <= i < offsets[e+1]
+//                order[inverse[s]] = s; expert e has the places offsets[e] <= i < offsets[e+1]; the expert of place i
+//                is experts[i]
 //   moe_dispatch y[i] = x[rows[i]]: each token's row once per chosen expert, sorted by expert
 //     dx[t] = sum_j dy[inverse[t*k+j]], in increasing j
 //   moe_combine  y[t] = sum_j weights[t,j] * x[inverse[t*k+j]], in increasing j
 //     dx[inverse[t*k+j]] = weights[t,j] * dy[t]        dweights[t,j] = sum_d x[inverse[t*k+j],d] * dy[t,d]
 // Shapes: logits, dlogits [T,E], f32, bf16 or f16; weights, dweights f32 [T,k], indices u32 [T,k],
-//   1 <= k <= E; order, rows, inverse u32 [T*k], offsets u32 [E+1].
+//   1 <= k <= E; order, rows, inverse, experts u32 [T*k], offsets u32 [E+1].
 //   moe_dispatch: x, dx [T,D], y, dy [T*k,D]; moe_combine: x, dx [T*k,D], y, dy [T,D]; f32, bf16 or f16.
 // The ranking is by logits: of probabilities that round to the same number the larger logit comes first.
 // Saved for backward: moe_route logits, indices and weights; moe_dispatch inverse; moe_combine x, weights and
@@ -48,7 +49,7 @@ struct MoeRoute {
 MoeRoute moe_route(const Var& logits, std::int64_t k, bool normalise);
 
 struct MoePlan {
-  Buffer order, rows, inverse, offsets;
+  Buffer order, rows, inverse, offsets, experts;
 };
 MoePlan moe_plan(CommandEncoder& encoder, const Buffer& indices, std::int64_t n_experts);
 

@@ -137,6 +137,7 @@ void moe_plan(const HostCall& call) {
   auto* rows = call.write<std::uint32_t>(1);
   auto* inverse = call.write<std::uint32_t>(2);
   auto* offsets = call.write<std::uint32_t>(3);
+  auto* experts = call.write<std::uint32_t>(4);
   const auto expert_of = [&](std::int64_t s) { return std::min<std::int64_t>(indices[s], p.experts); };
   std::vector<std::uint32_t> next(static_cast<std::size_t>(p.experts) + 2);
   for (std::int64_t s = 0; s < p.slots; ++s) ++next[expert_of(s) + 1];
@@ -149,6 +150,7 @@ void moe_plan(const HostCall& call) {
     order[place] = static_cast<std::uint32_t>(s);
     rows[place] = static_cast<std::uint32_t>(s / p.k);
     inverse[s] = place;
+    experts[place] = indices[s];
   }
 }
 MIXTAPE_HOST_KERNEL("moe_plan", moe_plan);

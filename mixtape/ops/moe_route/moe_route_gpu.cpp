@@ -31,7 +31,7 @@ void plan(const Call& call) {
   const auto& p = call.params<MoePlanParams>();
   const SortedKeys sorted = sort_keys(call, call.read(0), p.slots, p.experts, false);
   call.launch("moe_plan_places", grid_for(p.slots), kBlock256, p,
-              {*sorted.places, call.write(0), call.write(1), call.write(2)});
+              {*sorted.places, call.read(0), call.write(0), call.write(1), call.write(2), call.write(4)});
   find_begins(call, sorted, p.slots, p.experts, call.write(3));
 }
 

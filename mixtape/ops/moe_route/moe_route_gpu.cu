@@ -1,6 +1,6 @@
 #include "mixtape/backend/gpu/lanes.h"
-#include "mixtape/ops/moe_route/moe_route_params.h"
 #include "mixtape/backend/gpu/ranking.h"
+#include "mixtape/ops/moe_route/moe_route_params.h"
 
 namespace mixtape {
 
@@ -174,13 +174,15 @@ MIXTAPE_VALUE_KERNELS(BACKWARD)
 
 // From the slots sorted by expert: what moe_plan hands out besides their number per expert.
 MIXTAPE_KERNEL(moe_plan_places, 256, MoePlanParams p, Global<const std::uint32_t> sorted,
-               Global<std::uint32_t> order, Global<std::uint32_t> rows, Global<std::uint32_t> inverse) {
+               Global<const std::uint32_t> indices, Global<std::uint32_t> order, Global<std::uint32_t> rows,
+               Global<std::uint32_t> inverse, Global<std::uint32_t> experts) {
   const std::int64_t i = global_thread();
   if (i >= p.slots) return;
   const std::uint32_t slot = sorted[i];
   order[i] = slot;
   rows[i] = static_cast<std::uint32_t>(divide(slot, p.k));
   inverse[slot] = static_cast<std::uint32_t>(i);
+  experts[i] = indices[slot];
 }
 
 }  // namespace mixtape
