@@ -66,6 +66,11 @@ std::vector<json> settings(const Architecture& a) {
   };
   for (const std::string_view key : refused_flags()) all.push_back({{std::string(key), true}});
   for (const std::string_view key : refused_keys()) all.push_back({{std::string(key), 8}});
+  if (reads(a, "swiglu_limit")) {
+    all.push_back({{"swiglu_limit", 6}});
+    all.push_back({{"swiglu_alpha", 1.5}});
+    all.push_back({{"attention_bias", false}});
+  }
   if (reads(a, "no_rope_layers")) all.push_back({{"no_rope_layers", {0, 1}}});
   if (reads(a, "query_pre_attn_scalar")) all.push_back({{"query_pre_attn_scalar", 4}});
   if (accepted(a).contains("num_experts")) {
@@ -174,6 +179,7 @@ std::string described(const MixerSpec& mixer) {
                                                              {a.joint_norms, "norms on q and k"},
                                                              {a.fused, "one matrix for q, k and v"},
                                                              {a.output_gate, "gated output"},
+                                                             {a.sinks, "sinks"},
                                                              {a.window > 0, "a window"},
                                                              {a.rope > 0, "rotary frequencies of its own"}});
                             return "attention" + (more.empty() ? more : " (" + more + ")");
@@ -183,16 +189,18 @@ std::string described(const MixerSpec& mixer) {
 }
 
 std::string described(const MlpSpec& mlp) {
-  return std::visit(Match{[](const DenseMlpSpec& m) {
-                            const std::string more =
-                                listed({{m.activation == Activation::gelu_tanh, "GELU by tanh"},
-                                        {m.fused, "one matrix for gate and up"}});
-                            return "dense" + (more.empty() ? more : " (" + more + ")");
-                          },
-                          [](const SparseMlpSpec& m) {
-                            return std::string("experts") + (m.shared_width > 0 ? " with a shared one" : "");
-                          }},
-                    mlp);
+  return std::visit(
+      Match{[](const DenseMlpSpec& m) {
+              const std::string more = listed({{m.activation == Activation::gelu_tanh, "GELU by tanh"},
+                                               {m.fused, "one matrix for gate and up"}});
+              return "dense" + (more.empty() ? more : " (" + more + ")");
+            },
+            [](const SparseMlpSpec& m) {
+              const std::string more = listed({{m.bias, "biases"}, {m.swiglu_limit > 0.0, "clamped SwiGLU"}});
+              return std::string("experts") + (m.shared_width > 0 ? " with a shared one" : "") +
+                     (more.empty() ? more : " (" + more + ")");
+            }},
+      mlp);
 }
 
 std::string described(NormPlaces places) {
@@ -241,7 +249,15 @@ std::string own_keys(const Architecture& a) {
     keys.emplace_back(true, code(key));
   const std::string unknown = a.passes_over_unknown ? "Keys that are not known are told of and passed over."
                                                     : "Keys that are not known are refused.";
-  return keys.empty() ? unknown : "Own keys: " + listed(keys) + ". " + unknown;
+  std::string text = keys.empty() ? unknown : "Own keys: " + listed(keys) + ". " + unknown;
+  if (a.interleaves_experts) text += " Experts that are stored in MXFP4 are read as floats.";
+  if (a.others_round_yarn) {
+    text +=
+        " mlx-lm and llama.cpp have whole pairs between yarn's bounds in all files of this type; one whose "
+        "`truncate` "
+        "is false is written all the same, and its logits differ there.";
+  }
+  return text;
 }
 
 constexpr const char* kHead = R"(# Models

@@ -229,5 +229,55 @@ TEST(Architectures, Phi3SharesMatrices) {
   refused("phi3", {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}, "rope type 'linear' of phi3");
 }
 
+TEST(Architectures, GptOssHasSinksWindowsAndAClampedSwiglu) {
+  json settings = tiny("gpt_oss", {{"num_hidden_layers", 3}, {"rope_theta", 1000}});
+  settings.erase("sliding_window");
+  const ModelConfig config = ModelConfig::parse(settings, "config.json");
+  EXPECT_TRUE(attention(config).sinks && attention(config).qkv_bias && attention(config).output_bias);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(attention(config, i).window, i == 1 ? 0 : 128) << i;
+  const auto& mlp = std::get<SparseMlpSpec>(config.layers[0].mlp);
+  EXPECT_TRUE(mlp.bias && mlp.normalized_weights);
+  EXPECT_EQ(mlp.experts, 3);
+  EXPECT_EQ(mlp.swiglu_alpha, 1.702);
+  EXPECT_EQ(mlp.swiglu_limit, 7.0);
+  // Without rotary settings: those of the published models.
+  const RopeConfig& rope = config.ropes.at(0);
+  EXPECT_EQ(rope.type, RopeType::yarn);
+  EXPECT_EQ(rope.theta, 1000.0);
+  EXPECT_EQ(rope.factor, 32.0);
+  EXPECT_EQ(rope.original_max_position_embeddings, 4096);
+  EXPECT_FALSE(rope.truncate);
+  EXPECT_EQ(parsed("gpt_oss", {{"rope_parameters", {{"rope_type", "default"}}}}).ropes.at(0).theta, 150000.0);
+  std::vector<std::string> names;
+  for (const ModelTensor& t : tensor_list(config)) {
+    if (t.name.starts_with("model.layers.0.mlp.")) names.push_back(t.name.substr(19) + " " + str(t.shape));
+  }
+  EXPECT_THAT(names, ElementsAre("router.weight [3,16]", "router.bias [3]",
+                                 "experts.gate_proj.weight [3,24,16]", "experts.gate_proj.bias [3,24]",
+                                 "experts.up_proj.weight [3,24,16]", "experts.up_proj.bias [3,24]",
+                                 "experts.down_proj.weight [3,16,24]", "experts.down_proj.bias [3,16]"));
+}
+
+TEST(Architectures, GptOssForMlx) {
+  const json out = mlx("gpt_oss", {{"sliding_window", 5}});
+  EXPECT_EQ(out["layer_types"], json({"sliding_attention", "full_attention"}));
+  EXPECT_EQ(out["sliding_window"], 5);
+  EXPECT_EQ(out["rope_scaling"]["truncate"], false);
+  EXPECT_EQ(parsed("gpt_oss", out).ropes.at(0).factor, 32.0);
+  const auto refused_by_mlx = [](const json& settings, const char* message) {
+    MIXTAPE_EXPECT_ERROR(mlx("gpt_oss", settings), ErrorCode::not_supported, message);
+  };
+  refused_by_mlx({{"layer_types", {"full_attention", "full_attention"}}}, "all layers see the same");
+  refused_by_mlx({{"swiglu_limit", 6}}, "swiglu_limit is 6, mlx-lm has 7 in gpt_oss");
+  refused_by_mlx({{"attention_bias", false}}, "attention_bias = false, mlx-lm has biases");
+  refused_by_mlx({{"tie_word_embeddings", true}}, "mlx-lm wants an output matrix");
+  expect_strict("gpt_oss");
+  refused("gpt_oss", {{"layer_types", {"linear_attention", "full_attention"}}},
+          "layer type \"linear_attention\"");
+  misread("gpt_oss", {{"sliding_window", nullptr}}, "has no sliding_window");
+  misread("gpt_oss", {{"num_experts_per_tok", 4}},
+          "num_experts_per_tok is 4, expected a whole number from 1 to 3");
+}
+
 }  // namespace
 }  // namespace mixtape

@@ -24,6 +24,21 @@ std::vector<LayerSpec> equal_layers(const ConfigReader& in, const LayerSpec& lay
   return std::vector<LayerSpec>(static_cast<std::size_t>(in.size("num_hidden_layers")), layer);
 }
 
+std::vector<bool> sliding_layers(const ConfigReader& in, std::size_t layers, std::int64_t interval) {
+  const nlohmann::json* types = in.find("layer_types");
+  if (types != nullptr && (!types->is_array() || types->size() != layers))
+    in.bad("layer_types is ", types->dump(), ", expected one for each of ", layers, " layers");
+  std::vector<bool> sliding;
+  for (std::size_t i = 0; i < layers; ++i) {
+    const bool by_interval = (static_cast<std::int64_t>(i) + 1) % interval != 0;
+    const nlohmann::json type =
+        types ? (*types)[i] : nlohmann::json(by_interval ? kSlidingAttention : kFullAttention);
+    if (type != kFullAttention && type != kSlidingAttention) in.unsupported("layer type ", type.dump());
+    sliding.push_back(type == kSlidingAttention);
+  }
+  return sliding;
+}
+
 void require_whole_heads(const ModelConfig& config, const std::string& where, const char* program) {
   const auto& a = std::get<AttentionSpec>(config.layers.front().mixer);
   if (a.heads * a.head_dim == config.hidden_size) return;

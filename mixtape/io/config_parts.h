@@ -16,6 +16,11 @@ AttentionSpec read_attention(const ConfigReader& in, std::int64_t hidden_size);
 // `num_hidden_layers` layers of one kind.
 std::vector<LayerSpec> equal_layers(const ConfigReader& in, const LayerSpec& layer);
 
+// Entries of layer_types.
+inline constexpr const char *kFullAttention = "full_attention", *kSlidingAttention = "sliding_attention";
+// Whether each layer sees a window: by layer_types, or all but every `interval`-th.
+std::vector<bool> sliding_layers(const ConfigReader& in, std::size_t layers, std::int64_t interval);
+
 // `source`, whose parsed form is `config`, with what it leaves to defaults and the older spellings that loaders need.
 nlohmann::json with_defaults(const nlohmann::json& source, const ModelConfig& config);
 

@@ -8,6 +8,7 @@
 #include "mixtape/core/error.h"
 #include "mixtape/io/architecture.h"
 #include "mixtape/io/expert_names.h"
+#include "mixtape/io/interleaved_experts.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/safetensors_directory.h"
 #include "mixtape/io/text_part.h"
@@ -42,6 +43,9 @@ struct Stack {
   Shape shape;
   std::vector<TensorView> parts;
   bool is_zero_centred = false;  // stored less 1
+  // Of experts that are stored in another order or format: the values of one, instead of parts.
+  std::function<std::vector<float>(std::int64_t expert)> expert = nullptr;
+  FileDType dtype = FileDType::F32;  // which holds those
 };
 
 bool is_file(const fs::path& path) {
@@ -69,13 +73,16 @@ class DirectoryModel final : public ModelSource {
  private:
   using ExpertParts = std::map<std::int64_t, TensorView>;  // expert -> its tensor
 
+  const Architecture* architecture() const;
   void add(const std::string& name, Stack stack);
+  bool add_interleaved(const std::string& name, const TensorView& view);
   void add_gate_up(const std::string& mlp, const std::string& name, const TensorView& view);
   void add_experts(const std::string& name, const ExpertParts& parts);
   void read_tensors();
   bool has_mlx_layout() const;
   void add_model_prefix();
   void tell_of_unknown_keys();
+  void settle_blocks();
   void settle_zero_centred();
   void settle_taps();
   void settle_tied_embeddings();
@@ -90,7 +97,8 @@ class DirectoryModel final : public ModelSource {
   std::map<std::string, Stack> tensors_;
   std::vector<std::string> notices_;
   bool is_mlx_ = false;
-  bool is_text_part_ = false;  // of a multimodal directory
+  bool is_text_part_ = false;    // of a multimodal directory
+  bool is_interleaved_ = false;  // Architecture::interleaves_experts
 };
 
 DirectoryModel::DirectoryModel(const fs::path& path)
@@ -100,7 +108,9 @@ DirectoryModel::DirectoryModel(const fs::path& path)
     config_ = std::move(*text);
     is_text_part_ = true;
   }
+  is_interleaved_ = !is_mlx_ && architecture() != nullptr && architecture()->interleaves_experts;
   read_tensors();
+  settle_blocks();
   add_model_prefix();
   settle_taps();
   if (!config_.is_object()) return;
@@ -116,12 +126,25 @@ void DirectoryModel::tell_of_unknown_keys() {
     notices_.push_back("keys of config.json that are not known are passed over: " + listed);
 }
 
+// Null for a type that nobody knows.
+const Architecture* DirectoryModel::architecture() const {
+  const json type = config_.is_object() ? config_.value("model_type", json()) : json();
+  return type.is_string() ? find_architecture(type.get<std::string>()) : nullptr;
+}
+
+// Experts in blocks are read as floats: for everybody else nothing is quantized.
+void DirectoryModel::settle_blocks() {
+  if (!is_interleaved_ || !config_.contains("quantization_config")) return;
+  const json& quantization = config_["quantization_config"];
+  if (!quantization.is_object() || quantization.value("quant_method", json()) != "mxfp4") return;
+  config_.erase("quantization_config");
+  notices_.push_back("experts are stored in MXFP4 and read as floats");
+}
+
 void DirectoryModel::settle_zero_centred() {
-  const json type = config_.value("model_type", json());
-  const Architecture* architecture = type.is_string() ? find_architecture(type.get<std::string>()) : nullptr;
-  if (architecture == nullptr || is_mlx_) return;
+  if (architecture() == nullptr || is_mlx_) return;
   for (auto& [name, stack] : tensors_) {
-    for (const std::string_view module : architecture->zero_centred)
+    for (const std::string_view module : architecture()->zero_centred)
       stack.is_zero_centred |= name.ends_with(std::string(module) + ".weight");
   }
 }
@@ -214,6 +237,7 @@ void DirectoryModel::read_tensors() {
     }
     const std::string& name = *text;
     const TensorView& view = files_.at(stored);
+    if (is_interleaved_ && add_interleaved(name, view)) continue;
     const ExpertName found = parse_expert_name(name);
     switch (found.kind) {
       case ExpertName::Kind::none:
@@ -239,6 +263,16 @@ void DirectoryModel::read_tensors() {
 void DirectoryModel::add(const std::string& name, Stack stack) {
   if (tensors_.emplace(name, std::move(stack)).second) return;
   fail(ErrorCode::format, where(), ": tensor '", name, "' is there in two spellings");
+}
+
+bool DirectoryModel::add_interleaved(const std::string& name, const TensorView& view) {
+  const FindTensor find = [&](const std::string& other) {
+    return files_.has(other) ? &files_.at(other) : nullptr;
+  };
+  const auto experts = interleaved_experts(where(), name, view, find);
+  if (!experts) return false;
+  for (const ExpertTensor& t : *experts) add(t.name, {t.shape, {}, false, t.values, t.dtype});
+  return true;
 }
 
 // [E,2F,D], the gate's rows first, is seen as two stacks of E parts.
@@ -292,7 +326,7 @@ const Stack& DirectoryModel::stack(const std::string& name) const {
 
 DType DirectoryModel::stored_dtype(const std::string& name) const {
   const Stack& found = stack(name);
-  const FileDType dtype = found.parts.empty() ? FileDType::F32 : found.parts.front().dtype;
+  const FileDType dtype = found.parts.empty() ? found.dtype : found.parts.front().dtype;
   switch (dtype) {
     case FileDType::F64:
     case FileDType::F32:
@@ -328,6 +362,11 @@ Buffer DirectoryModel::load(const std::string& name, DType wanted, const Device&
   for (std::size_t i = 0; i < found.parts.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i);
     load_into(name, found.parts[i], buffer.slice(row, row + 1));
+  }
+  for (std::int64_t e = 0; found.expert && e < found.shape[0]; ++e) {
+    const std::vector<float> values = found.expert(e);
+    const Buffer target = buffer.slice(e, e + 1);
+    load_into(name, {FileDType::F32, target.shape(), std::as_bytes(std::span(values))}, target);
   }
   return buffer;
 }

@@ -176,7 +176,8 @@ void refuse_for_llama_cpp(const ModelConfig& config, const GgufArchitecture& wri
          model_type);
   }
   if (rope.type != RopeType::yarn) return;
-  if (rope.beta_fast != kYarnFast || rope.beta_slow != kYarnSlow || !rope.truncate) {
+  const bool rounds = rope.truncate || config.architecture->others_round_yarn;
+  if (rope.beta_fast != kYarnFast || rope.beta_slow != kYarnSlow || !rounds) {
     fail(ErrorCode::not_supported, where, ": yarn has beta_fast ", rope.beta_fast, ", beta_slow ",
          rope.beta_slow, ", truncate ", rope.truncate ? "true" : "false", ", llama.cpp has ", kYarnFast, ", ",
          kYarnSlow, " and true");

@@ -144,7 +144,7 @@ void refuse_rope_for_mlx(const ModelConfig& config, const std::string& where) {
     fail(ErrorCode::not_supported, where, ": partial_rotary_factor is ", rope.partial_rotary_factor,
          ", mlx-lm rotates all of head_dim in ", config.architecture->model_type);
   }
-  if (!rope.truncate)
+  if (!rope.truncate && !config.architecture->others_round_yarn)
     fail(ErrorCode::not_supported, where, ": truncate = false, mlx-lm has whole pairs between yarn's bounds");
   const double expected = mlx_attention_factor(rope, config.max_position_embeddings);
   if (std::abs(rope.attention_factor - expected) <= 1e-6 * expected) return;

@@ -13,8 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attention",
-                           kGelu = "gelu_pytorch_tanh";
+constexpr std::string_view kFull = kFullAttention, kSliding = kSlidingAttention, kGelu = "gelu_pytorch_tanh";
 // Hugging Face's defaults.
 constexpr std::int64_t kInterval = 6, kWindow = 4096, kScalar = 256, kPositions = 131072;
 constexpr double kTheta = 1e6, kLocalTheta = 1e4;
@@ -48,23 +47,6 @@ void read_ropes(const ConfigReader& in, ModelConfig& config) {
     in.unsupported("rope type '", name(config.ropes[1].type), "' of ", kSliding);
 }
 
-// By layer_types, or every so many-th sees everything.
-std::vector<bool> sliding_layers(const ConfigReader& in, std::size_t layers) {
-  std::vector<bool> sliding;
-  const char* key = in.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
-  const std::int64_t interval = in.size(key, kInterval);
-  const json* types = in.find("layer_types");
-  if (types != nullptr && (!types->is_array() || types->size() != layers))
-    in.bad("layer_types is ", types->dump(), ", expected one for each of ", layers, " layers");
-  for (std::size_t i = 0; i < layers; ++i) {
-    const bool by_interval = (static_cast<std::int64_t>(i) + 1) % interval != 0;
-    const json type = types ? (*types)[i] : json(by_interval ? kSliding : kFull);
-    if (type != kFull && type != kSliding) in.unsupported("layer type ", type.dump());
-    sliding.push_back(type == kSliding);
-  }
-  return sliding;
-}
-
 void read(const ConfigReader& in, ModelConfig& config) {
   for (const char* key : {"hidden_act", "hidden_activation"}) {
     if (in.has(key) && in.text(key) != kGelu) in.unsupported(key, " '", in.text(key), "'");
@@ -75,7 +57,8 @@ void read(const ConfigReader& in, ModelConfig& config) {
   attention.scale = 1.0 / std::sqrt(in.positive("query_pre_attn_scalar", static_cast<double>(kScalar)));
   const DenseMlpSpec mlp{in.size("intermediate_size"), false, Activation::gelu_tanh};
   config.layers = equal_layers(in, {attention, mlp, NormPlaces::both});
-  const std::vector<bool> sliding = sliding_layers(in, config.layers.size());
+  const char* key = in.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
+  const std::vector<bool> sliding = sliding_layers(in, config.layers.size(), in.size(key, kInterval));
   for (std::size_t i = 0; i < sliding.size(); ++i) {
     if (!sliding[i]) continue;
     auto& local = std::get<AttentionSpec>(config.layers[i].mixer);

@@ -18,7 +18,9 @@ def quantize(w):  # codes, scales, biases: MLX's rule
     edge = torch.where(low, lo, hi); q0 = rnd(edge / s); nz = q0 != 0
     s = torch.where(nz, edge / torch.where(nz, q0, torch.ones_like(q0)), s); b = torch.where(nz, edge, torch.zeros_like(edge))
     return torch.clamp(rnd((x - b[..., None]) / s[..., None]), 0, n), s, b
-def is_quantized(name, t): return t.dim() > 1 and not name.endswith("mlp.gate.weight") and "shared_expert_gate" not in name and "conv1d" not in name and t.shape[-1] % GROUP == 0
+# gpt_oss has experts' matrices [E, in, out]; groups run along `in`.
+def turned(m, name, t): return t.transpose(-1, -2) if m.config.model_type == "gpt_oss" and name.endswith(("experts.gate_up_proj", "experts.down_proj")) else t
+def is_quantized(name, t): return t.dim() > 1 and not name.endswith(("mlp.gate.weight", "mlp.router.weight", "_bias")) and "shared_expert_gate" not in name and "conv1d" not in name and t.shape[-1] % GROUP == 0
 def losses(leaves, loss, rate):
     adam = torch.optim.Adam(leaves, lr=rate); found = []
     for _ in range(STEPS):
@@ -33,9 +35,10 @@ def curves(folder):
         if tied: w = {**w, "lm_head.weight": w["model.embed_tokens.weight"]}
         return torch.func.functional_call(m, w, kwargs=dict(input_ids=ids, use_cache=False)).logits[:, :-1]
     with torch.no_grad(): lp = torch.log_softmax(logits(params) / T, -1)
-    codes = {k: quantize(t) for k, t in params.items() if is_quantized(k, t)}
+    codes = {k: quantize(turned(m, k, t)) for k, t in params.items() if is_quantized(k, t)}
     scales = [x.requires_grad_(True) for c, s, b in codes.values() for x in (s, b)]
-    def student(): return logits({k: (codes[k][0] * codes[k][1][..., None] + codes[k][2][..., None]).reshape(t.shape) if k in codes else t for k, t in params.items()})
+    def decoded(c, s, b): return (c * s[..., None] + b[..., None]).flatten(-2)
+    def student(): return logits({k: turned(m, k, decoded(*codes[k])) if k in codes else t for k, t in params.items()})
     dwq = losses(scales, lambda: (lp.exp() * (lp - torch.log_softmax(student() / T, -1))).sum(-1).mean(), 0.002)
     every = {k: t.clone().requires_grad_(True) for k, t in params.items()}
     train = losses(list(every.values()), lambda: torch.nn.functional.cross_entropy(logits(every).flatten(0, 1), ids[:, 1:].flatten()), 0.003)
