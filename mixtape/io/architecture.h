@@ -30,7 +30,7 @@ struct Architecture {
   // Hugging Face stores experts as io/interleaved_experts.h says.
   bool interleaves_experts = false;
   // mlx-lm and llama.cpp have whole pairs between yarn's bounds and run every file of the type so: with `truncate` false
-  // one is written all the same, and differs there.
+  // one is written all the same, and differs there. A GGUF file does not say which it was: it is read as llama.cpp does.
   bool others_round_yarn = false;
   // Keys that change nothing, beside those of every type.
   std::vector<std::string_view> harmless = {};

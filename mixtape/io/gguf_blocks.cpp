@@ -7,6 +7,7 @@
 #include "mixtape/core/bf16.h"
 #include "mixtape/core/error.h"
 #include "mixtape/core/f16.h"
+#include "mixtape/io/mxfp4.h"
 
 namespace mixtape {
 namespace {
@@ -20,7 +21,7 @@ constexpr std::array kTypes = {
     GgufTypeInfo{GgufType::q8_0, "Q8_0", 32, 34},   GgufTypeInfo{GgufType::q2_k, "Q2_K", 256, 84},
     GgufTypeInfo{GgufType::q3_k, "Q3_K", 256, 110}, GgufTypeInfo{GgufType::q4_k, "Q4_K", 256, 144},
     GgufTypeInfo{GgufType::q5_k, "Q5_K", 256, 176}, GgufTypeInfo{GgufType::q6_k, "Q6_K", 256, 210},
-    GgufTypeInfo{GgufType::bf16, "BF16", 1, 2},
+    GgufTypeInfo{GgufType::bf16, "BF16", 1, 2},     GgufTypeInfo{GgufType::mxfp4, "MXFP4", 32, 17},
 };
 
 struct OtherType {
@@ -32,7 +33,7 @@ constexpr std::array kOtherTypes = {
     OtherType{18, "IQ3_XXS"}, OtherType{19, "IQ1_S"},  OtherType{20, "IQ4_NL"},  OtherType{21, "IQ3_S"},
     OtherType{22, "IQ2_S"},   OtherType{23, "IQ4_XS"}, OtherType{24, "I8"},      OtherType{25, "I16"},
     OtherType{26, "I32"},     OtherType{27, "I64"},    OtherType{28, "F64"},     OtherType{29, "IQ1_M"},
-    OtherType{34, "TQ1_0"},   OtherType{35, "TQ2_0"},  OtherType{39, "MXFP4"},
+    OtherType{34, "TQ1_0"},   OtherType{35, "TQ2_0"},
 };
 
 template <class T>
@@ -54,6 +55,14 @@ void decode_q4_0(BlockBytes p, float* y) {  // d f16, codes[16]: d*(code-8)
   for (int j = 0; j < 16; ++j) {
     y[j] = d * static_cast<float>((p[2 + j] & 15) - 8);
     y[j + 16] = d * static_cast<float>((p[2 + j] >> 4) - 8);
+  }
+}
+
+void decode_mxfp4(BlockBytes p, float* y) {  // power of two, codes[16]; llama.cpp has no -0
+  const float scale = mxfp4_scale(p[0]);
+  for (int j = 0; j < 16; ++j) {
+    y[j] = mxfp4_value(p[1 + j]) * scale + 0.0f;
+    y[j + 16] = mxfp4_value(p[1 + j] >> 4) * scale + 0.0f;
   }
 }
 
@@ -252,6 +261,8 @@ void decode_gguf_blocks(GgufType type, std::span<const std::byte> blocks, std::s
       return decode_all<decode_q5_k>(info, p, values);
     case GgufType::q6_k:
       return decode_all<decode_q6_k>(info, p, values);
+    case GgufType::mxfp4:
+      return decode_all<decode_mxfp4>(info, p, values);
   }
 }
 

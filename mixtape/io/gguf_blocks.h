@@ -23,6 +23,7 @@ enum class GgufType : std::uint32_t {
   q5_k = 13,
   q6_k = 14,
   bf16 = 30,
+  mxfp4 = 39,
 };
 
 struct GgufTypeInfo {

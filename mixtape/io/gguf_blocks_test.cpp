@@ -32,7 +32,7 @@ TEST(GgufBlocks, EveryTypeBitForBit) {
           << tensor.name << " element " << i << ": found " << found[i] << ", wanted " << wanted[i];
     }
   }
-  EXPECT_EQ(types, 13);
+  EXPECT_EQ(types, 14);
 }
 
 TEST(GgufBlocks, RowsAreThoseOfTheLastDimension) {

@@ -13,11 +13,14 @@
 namespace mixtape {
 namespace {
 
-// What the GGUF file of the source has under the tensor's name; null where there is none, or no blocks.
+// What the GGUF file of the source has under the tensor's name; null where there is none, or none in
+// blocks that are a codec's.
 const GgufTensor* find_blocks(const ModelSource& source, const ModelTensor& tensor) {
   const GgufFile* file = gguf_file_of(source);
   const GgufTensor* found = file == nullptr ? nullptr : file->find_tensor(tensor.gguf_name);
-  return found != nullptr && gguf_type_info(found->type).block_elements > 1 ? found : nullptr;
+  const bool is_codec =
+      found != nullptr && block_type_of(gguf_type_info(found->type).name) != BlockType::none;
+  return is_codec ? found : nullptr;
 }
 
 QuantizedWeight load_blocks(const ModelTensor& tensor, const GgufTensor& found) {

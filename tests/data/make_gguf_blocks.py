@@ -11,6 +11,7 @@ import numpy as np
 TYPES = {
     "F32": None, "F16": [0], "BF16": None, "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+    "MXFP4": None,
 }
 
 rng = np.random.default_rng(20)
@@ -24,6 +25,9 @@ for name, halves in TYPES.items():
         values = rng.normal(0, 0.5, len(blocks)).astype(np.float16)
         values[0] = np.float16(5e-7)  # subnormal
         blocks[:, at:at + 2] = values.view(np.uint8).reshape(-1, 2)
+    if name == "MXFP4":
+        blocks[:, 0] = rng.integers(0, 253, len(blocks))  # above: no finite values
+        blocks[0, 0] = 0
     if name == "F32":
         blocks = rng.normal(size=rows * cols).astype(np.float32).view(np.uint8)
     if name == "BF16":

@@ -65,8 +65,8 @@ same_perplexity() {
 
 # What GGUF files store in another way than directories comes back: norms of 1 + w as their sum, multipliers, layers that
 # do not rotate, shared matrices, a part of each head that is rotated,
-# yarn, factors of long sequences.
-for parity in gemma3_text smollm3 olmo2 granite phi3 phi3_partial qwen3_yarn phi3_longrope; do
+# yarn, factors of long sequences, sinks and biases of experts.
+for parity in gemma3_text smollm3 olmo2 granite phi3 phi3_partial qwen3_yarn phi3_longrope gpt_oss; do
   parity_model $parity gpt-2
   expect 0 "types        F32" convert "$work/parity" -o "$work/f.gguf" --floats f32
   same_perplexity "$work/f.gguf" "$work/parity"

@@ -57,12 +57,13 @@ as_user() {
 }
 
 # parity_model NAME PRE: $work/parity is that model of tests/data/parity with a tokenizer, and computes what llama.cpp
-# does, which has no setting for the scale of gemma3's scores or phi3's window, and takes longrope's factors of long
-# sequences for a prompt too: here every prompt is one. (It knows tokens by heart of models whose
-# name, the folder's, is phi3.)
+# does, which has no setting for the scale of gemma3's scores, phi3's window or gpt_oss's yarn without whole pairs, and
+# takes longrope's factors of long sequences for a prompt too: here every prompt is one. (It knows tokens by heart of
+# models whose name, the folder's, is phi3.)
 parity_model() {
   python3 tests/program/give_tokenizer.py "tests/data/parity/$1" "$work/parity" "$2"
   sed -i -e 's/"query_pre_attn_scalar": 40/"query_pre_attn_scalar": 24/' -e 's/"sliding_window": 6/"sliding_window": null/' \
+    -e 's/"truncate": false/"truncate": true/' \
     -e 's/"original_max_position_embeddings": 12/"original_max_position_embeddings": 8/' "$work/parity/config.json"
 }
 

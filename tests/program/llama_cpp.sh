@@ -45,7 +45,7 @@ same_model() {
   rm "$file" "$work/base"
 }
 for pair in llama:gpt-2 llama_tied_bias_rope3:llama-bpe mistral:smollm qwen2:qwen2 qwen3:qwen2 gemma3_text:gpt-2 smollm3:llama-bpe \
-  olmo2:gpt-2 granite:gpt-2 phi3:gpt-2 phi3_partial:gpt-2 qwen3_yarn:qwen2 phi3_longrope:gpt-2; do
+  olmo2:gpt-2 granite:gpt-2 phi3:gpt-2 phi3_partial:gpt-2 qwen3_yarn:qwen2 phi3_longrope:gpt-2 gpt_oss:gpt-2; do
   parity_model "${pair%:*}" "${pair#*:}"
   same_model "$work/parity"
   rm -r "$work/parity"

@@ -4,6 +4,8 @@
 
 #include "mixtape/io/architecture.h"
 #include "mixtape/io/config_parts.h"
+#include "mixtape/io/gguf_architecture.h"
+#include "mixtape/io/gguf_keys.h"
 
 namespace mixtape {
 namespace {
@@ -13,6 +15,11 @@ using nlohmann::json;
 // Hugging Face's defaults; mlx-lm knows no other alpha and limit.
 constexpr std::int64_t kInterval = 2, kWindow = 128, kPositions = 131072;
 constexpr double kTheta = 150000.0, kAlpha = 1.702, kLimit = 7.0;
+
+constexpr GgufKey kKeys[] = {{"expert_count", "num_local_experts"},
+                             {"expert_feed_forward_length", "intermediate_size"},
+                             {"expert_used_count", "num_experts_per_tok"},
+                             {"attention.sliding_window", "sliding_window"}};
 
 // Where nothing is said of scaling there is some.
 RopeConfig read_table(const ConfigReader& in) {
@@ -59,40 +66,74 @@ void read(const ConfigReader& in, ModelConfig& config) {
   config.ropes = {read_table(in)};
 }
 
+std::int64_t window(const LayerSpec& layer) { return std::get<AttentionSpec>(layer.mixer).window; }
+
+// What neither mlx-lm's nor llama.cpp's class has a setting for.
+template <class Refuse>
+void refuse_settings(const ModelConfig& config, const char* program, const Refuse& refuse) {
+  if (!std::get<AttentionSpec>(config.layers.front().mixer).qkv_bias)
+    refuse("attention_bias = false, ", program, " has biases");
+  if (config.tie_word_embeddings) refuse("embeddings are tied, ", program, " wants an output matrix");
+  const auto& mlp = std::get<SparseMlpSpec>(config.layers.front().mlp);
+  if (mlp.swiglu_alpha != kAlpha)
+    refuse("swiglu_alpha is ", mlp.swiglu_alpha, ", ", program, " has ", kAlpha);
+  if (mlp.swiglu_limit != kLimit)
+    refuse("swiglu_limit is ", mlp.swiglu_limit, ", ", program, " has ", kLimit);
+}
+
 void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
   const auto refuse = [&](const auto&... parts) {
     fail(ErrorCode::not_supported, where, ": ", parts..., " in ", config.architecture->model_type);
   };
-  const auto window = [](const LayerSpec& layer) { return std::get<AttentionSpec>(layer.mixer).window; };
-  const auto sees_window = [&](const LayerSpec& layer) { return window(layer) > 0; };
-  const auto slides = std::find_if(config.layers.begin(), config.layers.end(), sees_window);
-  if (slides == config.layers.end() || std::all_of(config.layers.begin(), config.layers.end(), sees_window))
-    refuse("all layers see the same, mlx-lm wants some that see a window and some that see everything");
-  if (!std::get<AttentionSpec>(config.layers.front().mixer).qkv_bias)
-    refuse("attention_bias = false, mlx-lm has biases");
-  if (config.tie_word_embeddings) refuse("embeddings are tied, mlx-lm wants an output matrix");
-  const auto& mlp = std::get<SparseMlpSpec>(config.layers.front().mlp);
-  if (mlp.swiglu_alpha != kAlpha) refuse("swiglu_alpha is ", mlp.swiglu_alpha, ", mlx-lm has ", kAlpha);
-  if (mlp.swiglu_limit != kLimit) refuse("swiglu_limit is ", mlp.swiglu_limit, ", mlx-lm has ", kLimit);
+  refuse_settings(config, "mlx-lm", refuse);
   if (config.ropes.front().type == RopeType::longrope) refuse("rope type is longrope, which mlx-lm has not");
-  out["sliding_window"] = window(*slides);
   json types = json::array();
-  for (const LayerSpec& layer : config.layers)
-    types.push_back(sees_window(layer) ? kSlidingAttention : kFullAttention);
+  for (const LayerSpec& layer : config.layers) {
+    types.push_back(window(layer) > 0 ? kSlidingAttention : kFullAttention);
+    if (window(layer) > 0) out["sliding_window"] = window(layer);
+  }
   out["layer_types"] = types;
+  for (const char* kind : {kSlidingAttention, kFullAttention}) {
+    if (std::find(types.begin(), types.end(), kind) == types.end())
+      refuse("no layer is of type ", kind, ", mlx-lm wants one");
+  }
+}
+
+void write_gguf(const ModelConfig& config, json& out, const std::string& where) {
+  const auto refuse = [&](const auto&... parts) {
+    fail(ErrorCode::not_supported, where, ": ", parts..., " in ", config.architecture->model_type);
+  };
+  refuse_settings(config, "llama.cpp", refuse);
+  for (std::size_t i = 0; i < config.layers.size(); ++i) {
+    const bool slides = window(config.layers[i]) > 0;
+    if (slides == ((i + 1) % kInterval != 0)) continue;
+    refuse("layer ", i, " sees ", slides ? "a window" : "everything",
+           ", llama.cpp has one that sees everything in every ", kInterval);
+  }
+  out["sliding_window"] = window(config.layers.front());
+}
+
+void read_gguf(const GgufKeys& keys, json& config) {
+  for (const GgufKey& key : kKeys) config[key.config] = keys.positive(key.key);
 }
 
 [[maybe_unused]] const bool registered =
     register_architecture({.model_type = "gpt_oss",
                            .class_name = "GptOssForCausalLM",
+                           .gguf = "gpt-oss",
+                           .gguf_mlp_norm = "post_attention_norm",
                            .reads = {"attention_bias", "layer_types", "num_local_experts",
                                      "num_experts_per_tok", "sliding_window", "swiglu_alpha", "swiglu_limit"},
                            .interleaves_experts = true,
                            .others_round_yarn = true,
                            .harmless = {"experts_per_token", "initial_context_length", "output_router_logits",
                                         "router_aux_loss_coef"},
+                           .gguf_keys = {kKeys[0].key, kKeys[1].key, kKeys[2].key, kKeys[3].key},
                            .read = read,
-                           .write_mlx = write_mlx});
+                           .write_mlx = write_mlx,
+                           .read_gguf = read_gguf});
+[[maybe_unused]] const bool written = register_gguf_architecture(
+    "gpt_oss", {.name = "gpt-oss", .keys = {std::begin(kKeys), std::end(kKeys)}, .write = write_gguf});
 
 }  // namespace
 }  // namespace mixtape
