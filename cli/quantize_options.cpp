@@ -103,7 +103,7 @@ QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
           "no matrix of the model would be quantized: ", skipped.empty() ? "there is none" : skipped[0].path,
           ": ", skipped.empty() ? "" : skipped[0].reason,
           "; --smaller-groups or another --group-size may help");
-  if (!is_gguf()) refuse_blocks(plan);
+  if (!is_gguf()) refuse_for_mlx(*opened.source, plan);
   return plan;
 }
 

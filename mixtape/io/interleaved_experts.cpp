@@ -20,7 +20,7 @@ struct Matrices {
   std::function<std::vector<float>(std::int64_t expert, Rows)> read;
 };
 
-std::vector<float> values_of(const std::string& name, const TensorView& view, std::int64_t expert) {
+std::vector<float> floats_of(const std::string& name, const TensorView& view, std::int64_t expert) {
   return load(name, slice(view, expert, expert + 1), DType::f32, Device::cpu()).to_vector<float>();
 }
 
@@ -33,7 +33,7 @@ Matrices transposed(const std::string& where, const std::string& name, const Ten
   }
   Matrices m{s[0], s.cols(), is_bias ? 1 : s[1], view.dtype, nullptr};
   m.read = [name, view, n = m.rows, k = m.cols](std::int64_t expert, Rows rows) {
-    const std::vector<float> stored = values_of(name, view, expert);
+    const std::vector<float> stored = floats_of(name, view, expert);
     std::vector<float> values;
     values.reserve(static_cast<std::size_t>(n / rows.step * k));
     for (std::int64_t row = rows.first; row < n; row += rows.step) {
@@ -87,24 +87,24 @@ Matrices of_blocks(const std::string& where, const std::string& name, const Tens
   return m;
 }
 
-ExpertTensor part_of(const Matrices& m, const std::string& name, bool is_bias, Rows rows) {
+ExpertTensor tensor_of(const Matrices& m, const std::string& name, bool is_bias, Rows rows) {
   const std::int64_t count = m.rows / rows.step;
   return {name, is_bias ? Shape{m.experts, count} : Shape{m.experts, count, m.cols}, m.dtype,
           [read = m.read, rows](std::int64_t expert) { return read(expert, rows); }};
 }
 
 // "gate_up_proj" and "" or "_bias", "_blocks", "_scales" of "...mlp.experts.gate_up_proj_bias".
-struct Parts {
+struct PackedName {
   std::string at, matrix, kind;
 };
-std::optional<Parts> parse(const std::string& name) {
+std::optional<PackedName> parse_packed_name(const std::string& name) {
   const std::string experts = ".mlp.experts.";
   const std::size_t found = name.find(experts);
   if (found == std::string::npos) return std::nullopt;
   const std::size_t begin = found + experts.size();
   for (const std::string matrix : {"gate_up_proj", "down_proj"}) {
     for (const std::string kind : {"", "_bias", "_blocks", "_scales"}) {
-      if (name.substr(begin) == matrix + kind) return Parts{name.substr(0, begin), matrix, kind};
+      if (name.substr(begin) == matrix + kind) return PackedName{name.substr(0, begin), matrix, kind};
     }
   }
   return std::nullopt;
@@ -115,7 +115,7 @@ std::optional<Parts> parse(const std::string& name) {
 std::optional<std::vector<ExpertTensor>> interleaved_experts(const std::string& where,
                                                              const std::string& name, const TensorView& view,
                                                              const FindTensor& find) {
-  const std::optional<Parts> parts = parse(name);
+  const std::optional<PackedName> parts = parse_packed_name(name);
   if (!parts) return std::nullopt;
   std::vector<ExpertTensor> tensors;
   if (parts->kind == "_scales") return tensors;
@@ -125,14 +125,14 @@ std::optional<std::vector<ExpertTensor>> interleaved_experts(const std::string& 
                          : transposed(where, name, view, is_bias);
   const std::string ending = is_bias ? ".bias" : ".weight";
   if (parts->matrix == "down_proj") {
-    tensors.push_back(part_of(m, parts->at + "down_proj" + ending, is_bias, {}));
+    tensors.push_back(tensor_of(m, parts->at + "down_proj" + ending, is_bias, {}));
     return tensors;
   }
   if (m.rows % 2 != 0) {
     fail(ErrorCode::format, where, ": tensor '", name, "': has ", m.rows, " rows, expected an even number");
   }
-  tensors.push_back(part_of(m, parts->at + "gate_proj" + ending, is_bias, {0, 2}));
-  tensors.push_back(part_of(m, parts->at + "up_proj" + ending, is_bias, {1, 2}));
+  tensors.push_back(tensor_of(m, parts->at + "gate_proj" + ending, is_bias, {0, 2}));
+  tensors.push_back(tensor_of(m, parts->at + "up_proj" + ending, is_bias, {1, 2}));
   return tensors;
 }
 

@@ -158,18 +158,19 @@ DType model_dtype(const ModelSource& source) {
   return stated ? *stated : source.stored_dtype("model.embed_tokens.weight");
 }
 
-void refuse_blocks(const QuantizationPlan& plan) {
+void refuse_for_mlx(const ModelSource& source, const QuantizationPlan& plan) {
   for (const PlannedModule& m : plan.modules) {
     if (!m.stored || !m.stored->is_blocks()) continue;
     const WeightFormat& asked = m.instead_of ? *m.instead_of : *m.stored;
     fail(ErrorCode::invalid_argument, "'", m.path, "' is planned as ", asked.name(),
          ", which only a GGUF file holds, expected affine codes");
   }
+  written_config(source, plan, DType::f32);
 }
 
 void write_quantized_model(AtomicDirectory& output, const ModelSource& source, const QuantizationPlan& plan,
                            const TensorProvider& tensors, DType dtype, const RunHooks& hooks) {
-  refuse_blocks(plan);
+  refuse_for_mlx(source, plan);
   const json config = written_config(source, plan, dtype);
   write_tensors(output.path(), source, plan, tensors, dtype, hooks);
   for (const auto& [name, contents] : source.extra_files()) write_file(output.path() / name, contents);

@@ -37,8 +37,9 @@ Buffer stored_as(DType dtype, const std::string& name, const Buffer& b);
 // The dtype of scales, biases and float tensors: what config.json says, else what the embedding is stored in.
 DType model_dtype(const ModelSource& source);
 
-// Throws invalid_argument, naming the first module that a directory cannot hold: one in GGUF's blocks.
-void refuse_blocks(const QuantizationPlan& plan);
+// What write_quantized_model refuses of a model and its plan, before any work: throws invalid_argument, naming the first
+// module that a directory cannot hold, one in GGUF's blocks, and not_supported for what mlx-lm does not compute.
+void refuse_for_mlx(const ModelSource& source, const QuantizationPlan& plan);
 
 // Writes weights, config.json and the source's tokenizer files into `output` and commits it. Scales, biases
 // and float tensors are rounded to `dtype`. Throws invalid_argument for a matrix that differs from the plan

@@ -73,6 +73,11 @@ for parity in gemma3_text smollm3 olmo2 granite phi3 phi3_partial qwen3_yarn phi
   rm -r "$work/f.gguf" "$work/parity"
 done
 
+# What mlx-lm does not compute is refused before any work.
+parity_model gpt_oss_mxfp4 gpt-2
+expect_line 2 "swiglu_alpha is 1.25, mlx-lm has 1.702 in gpt_oss" calibrate "$work/parity" --data self --bits 3 --out "$work/q" --dry-run
+rm -r "$work/parity"
+
 # calibrate writes either form, and importance that quantize takes.
 # shellcheck disable=SC2086
 {
