@@ -75,7 +75,7 @@ done
 
 # What mlx-lm does not compute is refused before any work.
 parity_model gpt_oss_mxfp4 gpt-2
-expect_line 2 "swiglu_alpha is 1.25, mlx-lm has 1.702 in gpt_oss" calibrate "$work/parity" --data self --bits 3 --out "$work/q" --dry-run
+expect 2 "swiglu_alpha is 1.25, mlx-lm has 1.702 in gpt_oss" calibrate "$work/parity" --data self --bits 3 --out "$work/q" --dry-run
 rm -r "$work/parity"
 
 # calibrate writes either form, and importance that quantize takes.

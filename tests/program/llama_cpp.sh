@@ -72,6 +72,14 @@ for bits in 4 5 8; do
   decodes_alike "$bits bits"
 done
 
+# Experts in MXFP4, by llama.cpp.
+parity_model gpt_oss gpt-2
+expect 0 "" convert "$work/parity" -o "$work/f.gguf" --floats f32
+llama llama-quantize "total time" "$work/f.gguf" "$work/q.gguf" MXFP4_MOE
+expect 0 "MXFP4 " info "$work/q.gguf"
+decodes_alike "MXFP4"
+rm -r "$work/f.gguf" "$work/parity"
+
 # Of every mix: the types that llama-quantize chooses for the same model, decoded as mixtape does. One model of rows of
 # 256, hardly trained (status 3), one of rows that are no such blocks.
 sed -e 's/"hidden_size": 64/"hidden_size": 256/; s/"intermediate_size": 172/"intermediate_size": 512/; s/"head_dim": 8/"head_dim": 32/' \
