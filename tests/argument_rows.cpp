@@ -96,7 +96,7 @@ std::vector<ArgumentRow> rows_of_calls() {
       {"attention_backward",
        "q f32 B,S,E,D; k f32 B,V,k,D; v f32 B,V,k,D; sinks f32 E; y f32 B,S,E,D; lse f32 B,E,S; dy f32 "
        "B,S,E,D; "
-       "dq*? f32 B,S,E,D; dk*? f32 B,V,k,D; dv*? f32 B,V,k,D; dsinks* f32 E",
+       "dq*? f32 B,S,E,D; dk*? f32 B,V,k,D; dv*? f32 B,V,k,D; dsinks*? f32 E",
        CALL(attention_backward(e, b[0], b[1], b[2], {.sinks = b[3]}, b[4], b[5], b[6], {b[7], kNo},
                                {b[8], kNo}, {b[9], kNo}, {b[10], kNo}))},
       {"cross_entropy_forward", "x~ f32 T,V; targets u32 T; loss* f32 T; lse* f32 T,2",

@@ -267,7 +267,8 @@ TEST(Architectures, GptOssForMlx) {
   const auto refused_by_mlx = [](const json& settings, const char* message) {
     MIXTAPE_EXPECT_ERROR(mlx("gpt_oss", settings), ErrorCode::not_supported, message);
   };
-  refused_by_mlx({{"layer_types", {"full_attention", "full_attention"}}}, "no layer is of type sliding_attention, mlx-lm wants one");
+  refused_by_mlx({{"layer_types", {"full_attention", "full_attention"}}},
+                 "no layer is of type sliding_attention, mlx-lm wants one");
   refused_by_mlx({{"swiglu_limit", 6}}, "swiglu_limit is 6, mlx-lm has 7 in gpt_oss");
   refused_by_mlx({{"attention_bias", false}}, "attention_bias = false, mlx-lm has biases");
   refused_by_mlx({{"tie_word_embeddings", true}}, "mlx-lm wants an output matrix");

@@ -9,7 +9,8 @@ namespace mixtape::testing {
 inline std::string tiny_model_json(const std::string& model_type) {
   const bool has_experts = model_type.ends_with("_moe") || model_type.ends_with("_next");
   const bool has_local_experts = model_type.ends_with("_oss");
-  const std::string local_experts = R"("num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 3,)";
+  const std::string local_experts =
+      R"("num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 3,)";
   const std::string experts = R"("num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
     "shared_expert_intermediate_size": 8, "full_attention_interval": 2, "linear_num_key_heads": 1,
     "linear_num_value_heads": 2, "linear_key_head_dim": 4, "linear_value_head_dim": 6, "linear_conv_kernel_dim": 3,)";
