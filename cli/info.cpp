@@ -182,8 +182,13 @@ void tell_size(Facts& facts, const fs::path& path) {
       bytes);
 }
 
+// Layer by layer.
 void print_tensors(const ModelSource& source) {
-  for (const std::string& tensor : source.names())
+  std::vector<std::string> names = source.names();
+  std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return layer_of(a).value_or(-1) < layer_of(b).value_or(-1);
+  });
+  for (const std::string& tensor : names)
     fmt::print("{:<60} {}{}\n", printable(tensor), name(source.stored_dtype(tensor)),
                str(source.shape(tensor)));
 }

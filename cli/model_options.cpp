@@ -63,6 +63,7 @@ DType ModelOptions::compute_dtype(const ModelConfig& config) const {
 }
 
 void warn_if_beyond_context(const ModelConfig& config, std::int64_t length) {
+  for (const RopeConfig& rope : config.ropes) rope.check_length(length - 1);
   if (config.max_position_embeddings <= 0 || length - 1 <= config.max_position_embeddings) return;
   warn(fmt::format("--length is {}, the model was made for {} positions (max_position_embeddings)", length,
                    config.max_position_embeddings));

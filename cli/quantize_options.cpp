@@ -10,6 +10,7 @@
 #include <span>
 
 #include "cli/inputs.h"
+#include "cli/plan_table.h"
 #include "cli/progress.h"
 #include "cli/quote.h"
 #include "cli/terminal.h"
@@ -107,28 +108,44 @@ QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {
   return plan;
 }
 
-// A line for each module that stays in float; without `all` one for each reason that more than three share.
+// A line for what stays in float and is alike but for its layer; without `all` one for each reason that more than three
+// share.
 static void print_skipped(const QuantizationPlan& plan, bool all) {
   constexpr std::size_t kFew = 3;
-  std::map<std::string, std::vector<PlannedModule>> by_reason;
-  for (const PlannedModule& m : plan.skipped()) by_reason[m.reason].push_back(m);
+  const std::vector<PlannedModule> skipped = plan.skipped();
+  std::map<std::string, std::vector<const PlannedModule*>> by_reason;
+  for (const PlannedModule& m : skipped) by_reason[m.reason].push_back(&m);
   for (const auto& [reason, modules] : by_reason) {
-    const bool each = all || modules.size() <= kFew;
-    for (const PlannedModule& m : std::span(modules).first(each ? modules.size() : 1)) {
-      fmt::print("in float     {} {}{} ({})\n", m.path, str(m.shape),
-                 each ? "" : fmt::format(" and {} more", modules.size() - 1), reason);
+    const std::vector<PlanRow> rows = plan_rows(modules);
+    const bool each = all || rows.size() <= kFew;
+    for (const PlanRow& row : std::span(rows).first(each ? rows.size() : 1)) {
+      const std::size_t more = modules.size() - row.modules.size();
+      fmt::print("in float     {} {}{} ({})\n", row.path, str(row.modules.front()->shape),
+                 each ? "" : fmt::format(" and {} more", more), reason);
     }
   }
 }
 
-static std::string str_of(const StoredAs& stored) { return stored ? stored->name() : "float"; }
+std::string stored_name(const StoredAs& stored) { return stored ? stored->name() : "float"; }
+
+static void print_modules(const QuantizationPlan& plan) {
+  std::vector<const PlannedModule*> shown;
+  for (const PlannedModule& m : plan.modules) {
+    if (m.stored || !m.reason.empty()) shown.push_back(&m);
+  }
+  for (const PlanRow& row : plan_rows(shown)) {
+    const PlannedModule& m = *row.modules.front();
+    fmt::print("{:<56} {:<18} {}\n", row.path, str(m.shape), stored_name(m.stored));
+  }
+}
 
 // A line for each format that others could not have.
 static void print_replaced(const QuantizationPlan& plan) {
   std::map<std::string, std::vector<const PlannedModule*>> by_format;
   for (const PlannedModule& m : plan.modules) {
     if (m.instead_of && m.instead_of->is_blocks())
-      by_format[fmt::format("{:<12} instead of {}", str_of(m.stored), m.instead_of->name())].push_back(&m);
+      by_format[fmt::format("{:<12} instead of {}", stored_name(m.stored), m.instead_of->name())].push_back(
+          &m);
   }
   for (const auto& [what, modules] : by_format) {
     const PlannedModule& m = *modules.front();
@@ -142,7 +159,7 @@ static void print_replaced(const QuantizationPlan& plan) {
 static void print_formats(const QuantizationPlan& plan) {
   std::map<std::string, std::vector<std::string>> by_format;
   for (const PlannedModule& m : plan.modules) {
-    if (m.stored) by_format[str_of(m.stored)].push_back(m.path);
+    if (m.stored) by_format[stored_name(m.stored)].push_back(m.path);
   }
   if (by_format.size() < 2) return;
   for (const auto& [format, paths] : by_format) {
@@ -185,12 +202,9 @@ void print_loss(const GgufLoss& loss) {
 }
 
 void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf, bool all) {
-  std::int64_t quantized = 0;
-  for (const PlannedModule& m : plan.modules) {
-    quantized += m.stored.has_value();
-    if (!all || (!m.stored && m.reason.empty())) continue;
-    fmt::print("{:<56} {:<18} {}\n", m.path, str(m.shape), str_of(m.stored));
-  }
+  const std::int64_t quantized = std::count_if(plan.modules.begin(), plan.modules.end(),
+                                               [](const PlannedModule& m) { return m.stored.has_value(); });
+  if (all) print_modules(plan);
   for (const std::string& name : plan.left_out) {
     fmt::print("left out     {} (the model has no such tensor)\n", printable(name));
   }

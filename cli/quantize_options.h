@@ -58,9 +58,12 @@ struct QuantizeOptions {
 };
 
 // How many modules each format has where there are several, modules that stay in float with their reasons, the size,
-// bits per weight; with `all` every module.
+// bits per weight; with `all` every module, layers that are alike in one line.
 // The size is that of an MLX directory, or of `gguf` where that is not null.
 void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf, bool all);
+
+// "3 bits, group 64", "Q4_K", "float".
+std::string stored_name(const StoredAs& stored);
 
 // "Q4_1 210, F32 61"; then where codes have more room than they need, or too little.
 void print_types(const QuantizationPlan& plan, const GgufPlan& gguf);

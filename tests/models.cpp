@@ -32,7 +32,10 @@ json accepted(const Architecture& a) {
   json config = json::parse(testing::tiny_model_json(a.model_type));
   config["max_position_embeddings"] = 64;
   if (config.contains("num_experts")) config["norm_topk_prob"] = true;
-  const json values = {{"query_pre_attn_scalar", 8}, {"sliding_window_pattern", 2}};
+  const json values = {{"query_pre_attn_scalar", 8},
+                       {"sliding_window_pattern", 2},
+                       {"linear_num_key_heads", 2},
+                       {"linear_value_head_dim", 4}};
   for (const auto& [key, value] : values.items()) {
     if (reads(a, key)) config[key] = value;
   }
@@ -73,6 +76,11 @@ std::vector<json> settings(const Architecture& a) {
   }
   if (reads(a, "no_rope_layers")) all.push_back({{"no_rope_layers", {0, 1}}});
   if (reads(a, "query_pre_attn_scalar")) all.push_back({{"query_pre_attn_scalar", 4}});
+  if (reads(a, "linear_num_key_heads")) {
+    all.push_back({{"linear_num_key_heads", 1}});
+    all.push_back({{"linear_value_head_dim", 6}});
+    all.push_back({{"layer_types", {"full_attention", "linear_attention"}}});
+  }
   if (accepted(a).contains("num_experts")) {
     all.push_back({{"norm_topk_prob", false}});
     all.push_back({{"mlp_only_layers", {0}}});
@@ -184,7 +192,9 @@ std::string described(const MixerSpec& mixer) {
                                                              {a.rope > 0, "rotary frequencies of its own"}});
                             return "attention" + (more.empty() ? more : " (" + more + ")");
                           },
-                          [](const DeltaNetSpec&) { return std::string("gated delta net"); }},
+                          [](const DeltaNetSpec& d) {
+                            return std::string("gated delta net") + (d.fused ? "" : " (projections apart)");
+                          }},
                     mixer);
 }
 

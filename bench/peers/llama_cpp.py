@@ -33,7 +33,7 @@ from pathlib import Path
 
 import numpy as np
 
-from llama_files import calibrated_weights, decoded_weights, importance, read_base
+from llama_files import calibrated_weights, decoded_weights, importance, log_probability_distance, read_base
 from llama_models import ROOT, models_with_words, small_models
 
 COLUMNS = ["check", "model", "type", "mixtape", "llama_cpp", "difference", "bound", "holds"]
@@ -175,10 +175,7 @@ class Bench:
             # The first window of both is the same; later ones begin at other places where BOS goes before a text.
             assert (mine[0][0] == theirs[0][0]).all(), f"{model}: tokens differ"
             count = length - 1 - length // 2
-            known = mine[2][:count] & theirs[2][:count]
-            mine, theirs = mine[1][:count], theirs[1][:count]
-            off = np.where(known, np.abs(mine - theirs), 0).max(1) / np.where(known, np.abs(mine), 0).max(1)
-            yield kind, "", "", float(f"{off.max():.3g}"), 1e-3
+            yield kind, "", "", log_probability_distance(mine, theirs, count), 1e-3
 
     def tokens(self, model):
         text, file = self.work / "text", self.gguf(model, "F32")

@@ -19,6 +19,14 @@ def read_base(file):
     return tokens, least + scale * codes.astype(np.float32), (codes > 0) | (scale * 65535 < 15.999)
 
 
+def log_probability_distance(mine, theirs, count):
+    """Largest difference over the first `count` positions of two such files, as a share of the largest."""
+    known = mine[2][:count] & theirs[2][:count]
+    mine, theirs = mine[1][:count], theirs[1][:count]
+    off = np.where(known, np.abs(mine - theirs), 0).max(1) / np.where(known, np.abs(mine), 0).max(1)
+    return float(f"{off.max():.3g}")
+
+
 def importance(file):
     """Mean squares [matrices, K] by weight."""
     from gguf import GGUFReader

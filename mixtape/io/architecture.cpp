@@ -32,7 +32,11 @@ bool register_architecture(const Architecture& architecture) {
 
 const Architecture* find_architecture(std::string_view model_type) {
   const auto found = table().find(model_type);
-  return found == table().end() ? nullptr : &found->second;
+  if (found != table().end()) return &found->second;
+  for (const auto& [type, architecture] : table()) {
+    if (!model_type.empty() && architecture.multimodal == model_type) return &architecture;
+  }
+  return nullptr;
 }
 
 const Architecture* find_gguf_architecture(std::string_view gguf) {

@@ -20,7 +20,7 @@ struct Architecture {
   std::string gguf = "";   // general.architecture; empty: GGUF files store such a model as another type
   // GGUF stores the rows of each head of q and k in pairs (i, i + half of the head).
   bool gguf_interleaves_heads = false;
-  std::string gguf_mlp_norm = "ffn_norm";  // of the norm before the MLP
+  std::string gguf_mlp_norm = "ffn_norm";  // how they name the norm before the MLP, behind "blk.0."
   // The type's own keys, and of those that are refused because they would change the model (refused_keys()) the ones
   // that it reads.
   std::vector<std::string_view> reads = {};
@@ -54,7 +54,7 @@ struct Architecture {
 // Before main, at namespace scope of the type's file.
 bool register_architecture(const Architecture& architecture);
 
-// Null where there is none.
+// By model_type, or by that of multimodal directories. Null where there is none.
 const Architecture* find_architecture(std::string_view model_type);
 const Architecture* find_gguf_architecture(std::string_view gguf);
 // By model type.

@@ -211,6 +211,47 @@ TEST(Architectures, Phi3HasFactorsForLongSequences) {
                        "attention_factor of longrope is 1.5, mlx-lm has 1.22474");
 }
 
+TEST(Architectures, DynamicRopeIsPlainUpToItsLength) {
+  const auto with = [](const json& scaling) {
+    json settings = {{"max_position_embeddings", 64},
+                     {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4}}}};
+    settings["rope_scaling"].update(scaling);
+    return settings;
+  };
+  const RopeConfig rope = parsed("llama", with(json::object())).ropes.at(0);
+  EXPECT_EQ(rope_inverse_frequencies(rope, 8, 64), rope_inverse_frequencies(RopeConfig(), 8));
+  EXPECT_NO_THROW(rope.check_length(64));
+  MIXTAPE_EXPECT_ERROR(rope.check_length(65), ErrorCode::not_supported,
+                       "a sequence of 65 tokens, with rope type dynamic expected 64");
+  misread("llama", {{"rope_scaling", with(json::object())["rope_scaling"]}},
+          "lacks max_position_embeddings, expected it for dynamic");
+  refused("llama", with({{"original_max_position_embeddings", 32}}),
+          "original_max_position_embeddings of dynamic that is not max_position_embeddings");
+  const json out = mlx("llama", with(json::object()));
+  EXPECT_EQ(out["rope_scaling"], json({{"type", "dynamic"}, {"rope_type", "dynamic"}, {"factor", 4.0}}));
+}
+
+TEST(Architectures, Qwen35HasProjectionsApart) {
+  const json rope = {{"rope_type", "default"},
+                     {"rope_theta", 1e6},
+                     {"mrope_section", {11, 11, 10}},
+                     {"mrope_interleaved", true}};
+  const ModelConfig config = parsed("qwen3_5_text", {{"rope_parameters", rope}});
+  EXPECT_FALSE(std::get<DeltaNetSpec>(config.layers.at(0).mixer).fused);
+  EXPECT_TRUE(attention(config, 1).output_gate);
+  EXPECT_EQ(config.ropes.at(0).theta, 1e6);
+  EXPECT_EQ(config.ropes.at(0).partial_rotary_factor, 0.25);
+  const json out = mlx("qwen3_5_text", {{"rope_parameters", rope}});
+  EXPECT_EQ(out["model_type"], "qwen3_5");
+  EXPECT_EQ(out["full_attention_interval"], 2);
+  EXPECT_EQ(out["rope_parameters"]["partial_rotary_factor"], 0.25);
+  EXPECT_EQ(out["rope_parameters"]["type"], "default");
+  const ModelConfig again = ModelConfig::parse(out, "config.json");
+  EXPECT_EQ(again.architecture, config.architecture);
+  EXPECT_EQ(again.ropes.at(0).theta, 1e6);
+  expect_strict("qwen3_5_text");
+}
+
 TEST(Architectures, Phi3SharesMatrices) {
   const ModelConfig config = parsed("phi3", {{"sliding_window", 5}, {"partial_rotary_factor", 0.5}});
   EXPECT_EQ(attention(config).window, 5);

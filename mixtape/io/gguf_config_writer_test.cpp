@@ -30,7 +30,8 @@ class GgufConfigWriter : public ::testing::Test {
     GgufMetadata metadata;
     add_gguf_config(config_json, "config.json", metadata);
     std::vector<GgufTensorSpec> specs;
-    for (const ModelTensor& t : tensor_list(config)) specs.push_back({t.gguf_name, GgufType::f32, t.shape});
+    for (const ModelTensor& t : tensor_list(config))
+      specs.push_back({t.gguf_name, GgufType::f32, t.gguf_shape()});
     std::map<std::string, std::vector<float>> divisors;
     for (const GgufRopeTensor& t : gguf_rope_tensors(config)) {
       specs.push_back({t.name, GgufType::f32, {std::ssize(t.divisors)}});
@@ -93,6 +94,10 @@ class GgufConfigWriter : public ::testing::Test {
     config["max_position_embeddings"] = 64;
     if (config.contains("num_experts")) config["norm_topk_prob"] = true;
     if (type == "gemma3_text") config["query_pre_attn_scalar"] = config["head_dim"];
+    if (config.contains("linear_num_key_heads")) {
+      config["linear_num_key_heads"] = config["linear_num_value_heads"];
+      config["linear_value_head_dim"] = config["linear_key_head_dim"];
+    }
     return config;
   }
   static void refused(const json& config, ErrorCode code, const std::string& text) {
@@ -146,9 +151,23 @@ TEST_F(GgufConfigWriter, KeepsHowMuchOfAHeadIsRotated) {
 }
 
 TEST_F(GgufConfigWriter, RefusesWhatLlamaCppDoesNotCompute) {
-  refused(tiny("qwen3_next"), ErrorCode::not_supported,
-          "models of type 'qwen3_next' are not written as GGUF");
-  json config = tiny("qwen3_moe");
+  json config = tiny("qwen3_next");
+  config["linear_value_head_dim"] = 6;
+  refused(config, ErrorCode::not_supported, "linear_key_head_dim is 4 and linear_value_head_dim 6");
+  config = tiny("qwen3_next");
+  config["full_attention_interval"] = 3;
+  refused(config, ErrorCode::not_supported, "no layer is full attention, llama.cpp wants one in qwen3_next");
+  config["full_attention_interval"] = 1;
+  refused(config, ErrorCode::not_supported, "no layer is linear attention");
+  config["layer_types"] = {"full_attention", "linear_attention"};
+  refused(config, ErrorCode::not_supported, "layer 1 is linear attention, llama.cpp has full attention");
+  config = tiny("qwen3_5_text");
+  config["linear_num_key_heads"] = 1;
+  refused(config, ErrorCode::not_supported, "linear_num_value_heads is 2 and linear_num_key_heads 1");
+  config = tiny("llama");
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  refused(config, ErrorCode::not_supported, "rope type is dynamic, which llama.cpp has not in llama");
+  config = tiny("qwen3_moe");
   config["norm_topk_prob"] = false;
   refused(config, ErrorCode::not_supported, "layer 0 has norm_topk_prob = false");
   config = tiny("qwen3_moe");

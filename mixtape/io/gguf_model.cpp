@@ -35,9 +35,8 @@ void decode_vector(const GgufTensor& tensor, const ModelTensor& expected, DType 
   decode_gguf_blocks(tensor.type, tensor.bytes, stored);
   const auto count = static_cast<std::int64_t>(stored.size());
   for (std::int64_t i = 0; i < count; ++i) {
-    ordered[static_cast<std::size_t>(i)] =
-        stored[static_cast<std::size_t>(gguf_row(i, count, expected.gguf_interleaved_heads))] -
-        expected.gguf_offset;
+    const auto from = static_cast<std::size_t>(gguf_row(i, count, expected.gguf_interleaved_heads));
+    ordered[static_cast<std::size_t>(i)] = expected.from_gguf(stored[from]);
   }
   store(wanted, ordered, out);
 }
@@ -93,7 +92,7 @@ class GgufModel final : public ModelSource {
     return found;
   }
   bool has(const std::string& name) const override { return entries_.contains(name); }
-  Shape shape(const std::string& name) const override { return get(name).tensor->shape; }
+  Shape shape(const std::string& name) const override { return get(name).expected.shape; }
 
   DType stored_dtype(const std::string& name) const override {
     switch (get(name).tensor->type) {
@@ -112,7 +111,7 @@ class GgufModel final : public ModelSource {
       fail(ErrorCode::not_supported, where(), ": tensor '", name, "' asked for as ", wanted,
            ", expected f32, bf16 or f16");
     }
-    Buffer buffer = device.alloc_uninitialized(wanted, entry.tensor->shape);
+    Buffer buffer = device.alloc_uninitialized(wanted, entry.expected.shape);
     if (buffer.memory().host_data() != nullptr) {
       decode_tensor(*entry.tensor, entry.expected, wanted, buffer.host_bytes());
       release_pages(entry.tensor->bytes);
@@ -141,9 +140,9 @@ class GgufModel final : public ModelSource {
   const GgufTensor& checked(const ModelTensor& expected) const {
     const GgufTensor* tensor = file_.find_tensor(expected.gguf_name);
     if (tensor == nullptr) fail(ErrorCode::format, where(), ": lacks tensor '", expected.gguf_name, "'");
-    if (tensor->shape != expected.shape) {
+    if (tensor->shape != expected.gguf_shape() && tensor->shape != expected.shape) {
       fail(ErrorCode::format, where(), ": tensor '", tensor->name, "' has shape ", tensor->shape,
-           ", expected ", expected.shape);
+           ", expected ", expected.gguf_shape());
     }
     return *tensor;
   }

@@ -215,6 +215,54 @@ TEST_F(GgufModel, Qwen3MoeExpertsAreStacked) {
   EXPECT_FALSE(model->has(mlp + "down_proj.weight"));
 }
 
+// One layer more, with a delta net of 2 heads of 2 over 2; a layer's second norm has another name.
+Model qwen35() {
+  Model m("qwen35");
+  m.u32("block_count", 2)
+      .u32("full_attention_interval", 2)
+      .u32("ssm.conv_kernel", 3)
+      .u32("ssm.group_count", 2);
+  m.u32("ssm.inner_size", 4).u32("ssm.state_size", 2).u32("ssm.time_step_rank", 2);
+  for (const char* part : {"attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm"}) {
+    const Tensor attention = m.tensors.at(str("blk.0.", part, ".weight"));
+    m.without(str("blk.0.", part, ".weight")).add(str("blk.1.", part, ".weight"), attention.dims);
+  }
+  m.add("blk.1.attn_q.weight", {6, 16}).without("blk.0.ffn_norm.weight").add("blk.1.attn_norm.weight", {6});
+  for (const char* layer : {"blk.0.", "blk.1."}) {
+    m.add(str(layer, "post_attention_norm.weight"), {6}).add(str(layer, "ffn_gate.weight"), {6, 3});
+    m.add(str(layer, "ffn_up.weight"), {6, 3}).add(str(layer, "ffn_down.weight"), {3, 6});
+  }
+  m.add("blk.0.attn_qkv.weight", {6, 12}).add("blk.0.attn_gate.weight", {6, 4});
+  m.add("blk.0.ssm_alpha.weight", {6, 2}).add("blk.0.ssm_beta.weight", {6, 2}).add("blk.0.ssm_dt.bias", {2});
+  m.add("blk.0.ssm_conv1d.weight", {3, 12}).add("blk.0.ssm_norm.weight", {2});
+  m.add("blk.0.ssm_out.weight", {4, 6}).add("blk.0.ssm_a", {2});
+  m.tensors["blk.0.ssm_a"].values = {-1.0f, -16.0f};
+  return m;
+}
+
+TEST_F(GgufModel, DeltaNetsStoreDecaysAndTapsInTheirOwnWay) {
+  const auto model = open(qwen35());
+  const ModelConfig config = model->config();
+  EXPECT_EQ(config.architecture->model_type, "qwen3_5_text");
+  EXPECT_TRUE(std::get<AttentionSpec>(config.layers[1].mixer).output_gate);
+  EXPECT_EQ(std::get<DeltaNetSpec>(config.layers[0].mixer).value_dim, 2);
+  EXPECT_EQ(config.ropes[0].partial_rotary_factor, 1.0);
+  const std::string mixer = "model.layers.0.linear_attn.";
+  EXPECT_THAT(load(*model, mixer + "A_log"), ElementsAre(0.0f, std::log(16.0f)));
+  EXPECT_EQ(model->shape(mixer + "conv1d.weight"), (Shape{12, 3, 1}));
+  EXPECT_EQ(model->load(mixer + "conv1d.weight", DType::f32, Device::cpu()).shape(), (Shape{12, 3, 1}));
+  EXPECT_THAT(load(*model, "model.layers.0.post_attention_layernorm.weight"), ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
+TEST_F(GgufModel, DeltaNetsThatAreNotUnderstoodAreNamed) {
+  EXPECT_THAT(refusal(qwen35().u32("ssm.inner_size", 6), ErrorCode::format),
+              HasSubstr("ssm.inner_size' is 6, expected 2 heads of 2"));
+  EXPECT_THAT(refusal(qwen35().u32("ssm.group_count", 1), ErrorCode::not_supported),
+              HasSubstr("2 heads of values and 1 of keys"));
+  EXPECT_THAT(refusal(qwen35().u32("attention.recurrent_layers", 1), ErrorCode::format),
+              HasSubstr("attention.recurrent_layers' is 1 of u32, expected true or false for each layer"));
+}
+
 TEST_F(GgufModel, LoadRoundsOnceAndRefusesOtherTypes) {
   Model m("llama");
   m.tensors["output_norm.weight"].values = {1.00390625f, 1.01171875f, 65520, -0.0f, 3, 1e-8f};

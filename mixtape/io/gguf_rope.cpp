@@ -20,6 +20,7 @@ using nlohmann::json;
 
 // How many dimensions of a head are rotated, which config.json has as a part of them.
 constexpr std::string_view kRotaryDims = "rope.dimension_count";
+constexpr std::string_view kSections = "rope.dimension_sections";  // of positions that are alike in text
 // Of scaling, which config.json has as an object.
 constexpr std::string_view kScalingType = "rope.scaling.type", kScalingFactor = "rope.scaling.factor",
                            kScalingOriginal = "rope.scaling.original_context_length",
@@ -171,7 +172,7 @@ void refuse_for_llama_cpp(const ModelConfig& config, const GgufArchitecture& wri
   }
   const bool lacks_freqs = rope.type == RopeType::llama3 && !written.has_rope_freqs;
   const bool lacks_factors = rope.type == RopeType::longrope && !written.has_rope_factors;
-  if (lacks_freqs || lacks_factors) {
+  if (lacks_freqs || lacks_factors || rope.type == RopeType::dynamic) {
     fail(ErrorCode::not_supported, where, ": rope type is ", name(rope.type), ", which llama.cpp has not in ",
          model_type);
   }
@@ -195,7 +196,7 @@ float attention_factor(const RopeConfig& rope) {
 bool is_gguf_rope_key(std::string_view key) {
   constexpr std::string_view kKeys[] = {kRotaryDims,       kScalingType,  kScalingFactor, kScalingOriginal,
                                         kScalingAttention, kYarnBetaFast, kYarnBetaSlow,  kScaleLinear,
-                                        kScalingFinetuned, kTheta.key};
+                                        kScalingFinetuned, kTheta.key,    kSections};
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }
 
@@ -223,8 +224,9 @@ void add_gguf_rope(const ModelConfig& config, const GgufArchitecture& written, c
   const auto add_count = [&](std::string_view key, std::int64_t value) {
     add(key, static_cast<std::uint32_t>(value));
   };
-  add_count(kRotaryDims, rope.rotary_dims(std::get<AttentionSpec>(config.layers.front().mixer).head_dim));
+  add_count(kRotaryDims, rope.rotary_dims(first_attention(config)->head_dim));
   add(kTheta.key, static_cast<float>(rope.theta));
+  if (!written.rope_sections.empty()) add(kSections, gguf_array(written.rope_sections));
   if (rope.type == RopeType::plain) return;
   if (rope.type != RopeType::linear) add_count(kScalingOriginal, rope.original_max_position_embeddings);
   if (rope.type == RopeType::llama3) return;
@@ -246,7 +248,7 @@ std::vector<GgufRopeTensor> gguf_rope_tensors(const ModelConfig& config) {
   if (rope.type != RopeType::llama3) return {};
   RopeConfig plain = rope;
   plain.type = RopeType::plain;
-  const std::int64_t dim = std::get<AttentionSpec>(config.layers.front().mixer).head_dim;
+  const std::int64_t dim = first_attention(config)->head_dim;
   std::vector<float> divisors = rope_inverse_frequencies(plain, dim);
   const std::vector<float> scaled = rope_inverse_frequencies(rope, dim);
   for (std::size_t i = 0; i < divisors.size(); ++i) divisors[i] /= scaled[i];

@@ -20,35 +20,56 @@
 namespace mixtape {
 namespace {
 
-constexpr int kMaxJsonDepth = 64;
+constexpr std::size_t kMaxJsonDepth = 64;
 
 std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-// Watches the parser: how deep it is, and, for strict reading, one set of keys for each object that is open.
-class Watcher {
+// Watches a parser: how deep it is, and, for strict reading, one set of keys for each object that is open. A pass of its
+// own: the parser that takes a function looks through all members of an object whenever one of them ends.
+class Watcher final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Watcher(const std::string& where, bool unique_keys) : where_(where), unique_keys_(unique_keys) {}
 
-  bool operator()(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
-    using Event = nlohmann::json::parse_event_t;
-    if (depth > kMaxJsonDepth) {
-      fail(ErrorCode::format, where_, ": JSON nests deeper than ", kMaxJsonDepth, " levels");
-    }
-    if (!unique_keys_) return true;
-    if (event == Event::object_start) keys_.emplace_back();
-    if (event == Event::object_end) keys_.pop_back();
-    if (event == Event::key && !keys_.back().insert(parsed.get<std::string>()).second) {
-      fail(ErrorCode::format, where_, ": duplicate key ", parsed.dump());
-    }
-    return true;
+  bool null() override { return check(); }
+  bool boolean(bool) override { return check(); }
+  bool number_integer(number_integer_t) override { return check(); }
+  bool number_unsigned(number_unsigned_t) override { return check(); }
+  bool number_float(number_float_t, const string_t&) override { return check(); }
+  bool string(string_t&) override { return check(); }
+  bool binary(binary_t&) override { return check(); }
+  bool start_array(std::size_t) override { return begin(); }
+  bool end_array() override { return end(); }
+  bool start_object(std::size_t) override { return begin(); }
+  bool end_object() override { return end(); }
+  bool key(string_t& name) override {
+    if (unique_keys_ && !keys_.back().insert(name).second)
+      fail(ErrorCode::format, where_, ": duplicate key ", nlohmann::json(name).dump());
+    return check();
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
   }
 
  private:
+  bool check() const {
+    if (keys_.size() > kMaxJsonDepth)
+      fail(ErrorCode::format, where_, ": JSON nests deeper than ", kMaxJsonDepth, " levels");
+    return true;
+  }
+  bool begin() {
+    keys_.emplace_back();
+    return check();
+  }
+  bool end() {
+    keys_.pop_back();
+    return true;
+  }
+
   const std::string& where_;
   bool unique_keys_;
-  std::vector<std::unordered_set<std::string>> keys_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of open objects; empty ones of open arrays
 };
 
 nlohmann::json parse(std::string_view text, const std::string& where, bool unique_keys) {
@@ -56,10 +77,8 @@ nlohmann::json parse(std::string_view text, const std::string& where, bool uniqu
   if (nul != std::string_view::npos) fail(ErrorCode::format, where, ": byte ", nul, " of the JSON is NUL");
   Watcher watcher(where, unique_keys);
   try {
-    return nlohmann::json::parse(
-        text, [&watcher](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-          return watcher(depth, event, parsed);
-        });
+    nlohmann::json::sax_parse(text, &watcher);  // what it finds wrong, the parser says
+    return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
     fail(ErrorCode::format, where, ": invalid JSON or UTF-8: ", json_fault(error));
   }

@@ -39,6 +39,7 @@ struct DeltaNetSpec {
   std::int64_t key_dim = 0;
   std::int64_t value_dim = 0;
   std::int64_t taps = 0;  // of the convolution
+  bool fused = true;      // for each key head q, k, v and z are rows of one matrix, b and a of another
 
   std::int64_t keys() const { return key_heads * key_dim; }
   std::int64_t values() const { return value_heads * value_dim; }

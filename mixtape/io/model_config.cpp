@@ -173,15 +173,14 @@ std::optional<DType> dtype_of_config(const ConfigReader& in) {
   in.unsupported(key, " '", text, "'");
 }
 
-// Null for a model without attention.
+}  // namespace
+
 const AttentionSpec* first_attention(const ModelConfig& config) {
   for (const LayerSpec& layer : config.layers) {
     if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) return attention;
   }
   return nullptr;
 }
-
-}  // namespace
 
 const std::vector<std::string_view>& refused_keys() {
   static const std::vector<std::string_view> keys = {

@@ -39,6 +39,9 @@ struct ModelConfig {
   static ModelConfig parse(const Json& json, const std::string& where);
 };
 
+// Null for a model without attention.
+const AttentionSpec* first_attention(const ModelConfig& config);
+
 // Keys of a config.json that nobody knows and that its type passes over (Architecture::passes_over_unknown); none where
 // the type is not known.
 std::vector<std::string> passed_over_keys(const Json& config);

@@ -12,8 +12,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kOriginalLength = "original_max_position_embeddings";
-constexpr RopeType kRopeTypes[] = {RopeType::plain, RopeType::linear, RopeType::llama3, RopeType::yarn,
-                                   RopeType::longrope};
+constexpr RopeType kRopeTypes[] = {RopeType::plain, RopeType::linear,   RopeType::llama3,
+                                   RopeType::yarn,  RopeType::longrope, RopeType::dynamic};
 
 RopeType rope_type_of(const ConfigReader& in) {
   if (!in.has("rope_type")) {
@@ -134,6 +134,14 @@ void read_longrope(const ConfigReader& in, std::int64_t positions, RopeConfig& r
   rope.attention_factor = longrope_attention_factor(length, original);
 }
 
+// Settings of an original length had another meaning in older files.
+void read_dynamic(const ConfigReader& in, std::int64_t positions, RopeConfig& rope) {
+  if (positions == 0) in.bad("lacks max_position_embeddings, expected it for dynamic");
+  if (in.size(kOriginalLength, positions) != positions)
+    in.unsupported(kOriginalLength, " of dynamic that is not max_position_embeddings");
+  rope.original_max_position_embeddings = positions;
+}
+
 // mlx-lm takes yarn's attention factor as a multiple of the usual logarithm.
 void add_yarn(const RopeConfig& rope, json& scaling) {
   scaling["beta_fast"] = rope.beta_fast;
@@ -159,8 +167,16 @@ const char* name(RopeType type) {
       return "yarn";
     case RopeType::longrope:
       return "longrope";
+    case RopeType::dynamic:
+      return "dynamic";
   }
   return "unknown";
+}
+
+void RopeConfig::check_length(std::int64_t length) const {
+  if (type != RopeType::dynamic || length <= original_max_position_embeddings) return;
+  fail(ErrorCode::not_supported, "model: a sequence of ", length, " tokens, with rope type dynamic expected ",
+       original_max_position_embeddings, " (max_position_embeddings) or fewer");
 }
 
 RopeConfig read_rope(const ConfigReader& config, double theta) {
@@ -175,6 +191,7 @@ RopeConfig read_rope(const ConfigReader& config, double theta) {
   if (rope.type == RopeType::llama3) read_llama3(in, rope);
   if (rope.type == RopeType::yarn) read_yarn(in, positions, rope);
   if (rope.type == RopeType::longrope) read_longrope(in, positions, rope);
+  if (rope.type == RopeType::dynamic) read_dynamic(in, positions, rope);
   return rope;
 }
 
@@ -198,7 +215,7 @@ json rope_scaling_of(const RopeConfig& rope) {
   if (rope.type == RopeType::plain) return nullptr;
   json scaling = {{"type", name(rope.type)}, {"rope_type", name(rope.type)}};
   if (rope.type != RopeType::longrope) scaling["factor"] = rope.factor;
-  if (rope.type == RopeType::linear) return scaling;
+  if (rope.type == RopeType::linear || rope.type == RopeType::dynamic) return scaling;
   scaling[kOriginalLength] = rope.original_max_position_embeddings;
   if (rope.type == RopeType::llama3) {
     scaling["low_freq_factor"] = rope.low_freq_factor;

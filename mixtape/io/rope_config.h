@@ -10,7 +10,14 @@ namespace mixtape {
 
 class ConfigReader;
 
-enum class RopeType { plain, linear, llama3, yarn, longrope };  // `plain` is spelled "default" in files
+enum class RopeType {
+  plain,
+  linear,
+  llama3,
+  yarn,
+  longrope,
+  dynamic
+};  // `plain` is spelled "default" in files
 
 const char* name(RopeType type);
 
@@ -18,9 +25,9 @@ struct RopeConfig {
   RopeType type = RopeType::plain;
   double theta = 10000.0;
   double partial_rotary_factor = 1.0;
-  // linear, llama3 and yarn
+  // linear, llama3, yarn and dynamic
   double factor = 1.0;
-  // llama3, yarn and longrope: the length that the model was first made for
+  // llama3, yarn, longrope and dynamic: the length that the model was first made for
   std::int64_t original_max_position_embeddings = 0;
   // llama3
   double low_freq_factor = 1.0;
@@ -41,6 +48,9 @@ struct RopeConfig {
   bool is_long(std::int64_t length) const {
     return type == RopeType::longrope && length > original_max_position_embeddings;
   }
+  // Throws not_supported for a sequence of more tokens than the settings say frequencies for: dynamic ones change with
+  // every token beyond the original length, also those of tokens that are rotated already.
+  void check_length(std::int64_t length) const;
 };
 
 // From a whole config.json, wherever it keeps the settings; the same setting may be spelled in several places

@@ -64,6 +64,7 @@ std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t
   const auto scaled = [&](double frequency, std::int64_t i) {
     switch (rope.type) {
       case RopeType::plain:
+      case RopeType::dynamic:  // up to the original length
         return frequency;
       case RopeType::linear:
         return frequency / rope.factor;

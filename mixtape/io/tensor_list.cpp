@@ -65,8 +65,15 @@ class Lister {
   }
 
   void delta_net(const DeltaNetSpec& d, const std::string& at, const std::string& gguf) {
-    matrix(at + "in_proj_qkvz", gguf + "ssm_in", {d.channels() + d.values(), c_.hidden_size});
-    matrix(at + "in_proj_ba", gguf + "ssm_ba", {2 * d.value_heads, c_.hidden_size});
+    if (d.fused) {
+      matrix(at + "in_proj_qkvz", gguf + "ssm_in", {d.channels() + d.values(), c_.hidden_size});
+      matrix(at + "in_proj_ba", gguf + "ssm_ba", {2 * d.value_heads, c_.hidden_size});
+    } else {
+      matrix(at + "in_proj_qkv", gguf + "attn_qkv", {d.channels(), c_.hidden_size});
+      matrix(at + "in_proj_z", gguf + "attn_gate", {d.values(), c_.hidden_size});
+      matrix(at + "in_proj_b", gguf + "ssm_beta", {d.value_heads, c_.hidden_size});
+      matrix(at + "in_proj_a", gguf + "ssm_alpha", {d.value_heads, c_.hidden_size});
+    }
     list_.push_back({at + "conv1d.weight",
                      gguf + "ssm_conv1d.weight",
                      {d.channels(), d.taps, 1},
@@ -74,6 +81,7 @@ class Lister {
                      kDeviation});
     vector(at + "dt_bias", gguf + "ssm_dt.bias", d.value_heads, 1.0f);
     vector(at + "A_log", gguf + "ssm_a", d.value_heads, kDecay);
+    list_.back().gguf_is_decay = true;
     norm(at + "norm", gguf + "ssm_norm", d.value_dim);
     matrix(at + "out_proj", gguf + "ssm_out", {c_.hidden_size, d.values()});
     writes_residual(false);
@@ -151,6 +159,22 @@ class Lister {
 };
 
 }  // namespace
+
+Shape ModelTensor::gguf_shape() const {
+  if (kind != TensorKind::vector && kind != TensorKind::router) return shape;
+  std::vector<std::int64_t> dims = shape.dims();
+  while (dims.size() > 1 && dims.back() == 1) dims.pop_back();
+  while (dims.size() > 1 && dims.front() == 1) dims.erase(dims.begin());
+  return Shape(std::move(dims));
+}
+
+float ModelTensor::to_gguf(float held) const {
+  return gguf_is_decay ? static_cast<float>(-std::exp(static_cast<double>(held))) : held + gguf_offset;
+}
+
+float ModelTensor::from_gguf(float stored) const {
+  return gguf_is_decay ? static_cast<float>(std::log(-static_cast<double>(stored))) : stored - gguf_offset;
+}
 
 std::vector<ModelTensor> tensor_list(const ModelConfig& config) { return Lister(config).list(); }
 

@@ -29,7 +29,14 @@ struct ModelTensor {
   float value = 0.0f;
   // GGUF stores the rows of each of so many heads in pairs (i, i + half); 0: in order.
   std::int64_t gguf_interleaved_heads = 0;
-  float gguf_offset = 0.0f;  // GGUF stores the values plus this
+  float gguf_offset = 0.0f;    // GGUF stores the values plus this
+  bool gguf_is_decay = false;  // GGUF stores -e^value
+
+  // Without dimensions of 1, which GGUF files leave out: of taps, and of a router for one expert.
+  Shape gguf_shape() const;
+  // What GGUF stores for a value, and the value of what it stores.
+  float to_gguf(float value) const;
+  float from_gguf(float stored) const;
 };
 
 // In the order of the forward pass.

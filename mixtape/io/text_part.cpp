@@ -30,7 +30,7 @@ bool lacks(const json& object, const std::string& key) { return object.value(key
 
 std::optional<json> text_config(const json& config, const std::string& where) {
   const Architecture* architecture = text_architecture(config);
-  if (architecture == nullptr) return std::nullopt;
+  if (architecture == nullptr || !lacks(config, "num_hidden_layers")) return std::nullopt;
   json text = config.value("text_config", json());
   if (!text.is_object())
     fail(ErrorCode::format, where, ": text_config is ", text.dump(), ", expected an object");

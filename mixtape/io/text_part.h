@@ -9,7 +9,8 @@
 
 namespace mixtape {
 
-// The config.json of the language model; nothing where `config` isn't that of a multimodal type that is known. Throws
+// The config.json of the language model; nothing where `config` isn't that of a multimodal type that is known, or has
+// the language model's keys at its top, as mlx-lm reads it too. Throws
 // format where such a config has no text_config.
 std::optional<Json> text_config(const Json& config, const std::string& where);
 

@@ -39,6 +39,7 @@ TEST(TextPart, TakesWhatStandsOutsideAndTheDefaults) {
   EXPECT_EQ(text["vocab_size"], 262208);
   EXPECT_FALSE(text_config(json{{"model_type", "llama"}}, "config.json"));
   EXPECT_FALSE(text_config(json::array(), "config.json"));
+  EXPECT_FALSE(text_config(json{{"model_type", "gemma3"}, {"num_hidden_layers", 2}}, "config.json"));
   config.erase("text_config");
   MIXTAPE_EXPECT_ERROR(text_config(config, "x/config.json"), ErrorCode::format,
                        "x/config.json: text_config is null, expected an object");

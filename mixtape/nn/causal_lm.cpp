@@ -38,6 +38,7 @@ CausalLm::CausalLm(const ModelConfig& config, TapeWeights& weights, DType dtype)
 std::vector<Rotation> CausalLm::ropes(std::int64_t length) const {
   std::vector<Rotation> chosen = short_ropes_;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
+    config_.ropes[i].check_length(length);
     if (config_.ropes[i].is_long(length)) chosen[i] = long_ropes_[i];
   }
   return chosen;

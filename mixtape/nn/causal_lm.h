@@ -34,7 +34,8 @@ class CausalLm {
   const ModelConfig& config() const { return config_; }
   TapeWeights& weights() const { return weights_; }
   // ids u32 [B, S] -> final normed activations [B, S, hidden]. With a state, ids follow what it holds; throws
-  // invalid_argument where starts_over() says that they cannot.
+  // invalid_argument where starts_over() says that they cannot, and not_supported for a sequence that is too long for
+  // its rotary frequencies.
   Var hidden(const Buffer& ids, const ForwardOptions& options = {}) const;
   // Whether a sequence that grows from `past` to `length` tokens has to be computed anew, because frequencies of all its
   // positions change (longrope).

@@ -45,8 +45,10 @@ Var flat(const Var& x) { return reshape(x, {x.shape()[0], x.shape()[1], x.shape(
 DeltaNetLayer::DeltaNetLayer(TapeWeights& weights, const std::string& at, const DeltaNetSpec& spec, float eps)
     : spec_(spec),
       eps_(eps),
-      qkvz_(weights.matrix(at + "in_proj_qkvz")),
-      ba_(weights.matrix(at + "in_proj_ba")),
+      qkv_(weights.matrix(at + (spec.fused ? "in_proj_qkvz" : "in_proj_qkv"))),
+      z_(spec.fused ? Matrix() : weights.matrix(at + "in_proj_z")),
+      b_(weights.matrix(at + (spec.fused ? "in_proj_ba" : "in_proj_b"))),
+      a_(spec.fused ? Matrix() : weights.matrix(at + "in_proj_a")),
       taps_(weights.vector(at + "conv1d.weight")),
       dt_bias_(weights.vector(at + "dt_bias")),
       a_log_(weights.vector(at + "A_log")),
@@ -71,17 +73,30 @@ Var DeltaNetLayer::log_decay(const Var& a) const {
   return -(exp(f32(a_log_)) * softplus(f32(a) + f32(dt_bias_)));  // f32 [B, S, Hv]
 }
 
-Var DeltaNetLayer::forward(const Var& x, DeltaNetState* state) const {
+DeltaNetLayer::Parts DeltaNetLayer::fused_parts(const Var& x) const {
   const std::int64_t batch = x.shape()[0], length = x.shape()[1], group = spec_.value_heads / spec_.key_heads;
   const std::int64_t dk = spec_.key_dim, dv = spec_.value_dim;
-  Columns parts(reshape(linear(x, qkvz_), {batch, length, spec_.key_heads, -1}));  // [B, S, Hk, q|k|v|z]
-  const Var q = parts.take(dk, dk), k = parts.take(dk, dk);                        // [B, S, Hk, Dk]
-  const Var v = parts.take(group * dv, dv), z = parts.take(group * dv, dv);        // [B, S, Hv, Dv]
-  Columns gates(reshape(linear(x, ba_), {batch, length, spec_.key_heads, -1}));    // [B, S, Hk, b|a]
+  Columns parts(reshape(linear(x, qkv_), {batch, length, spec_.key_heads, -1}));  // [B, S, Hk, q|k|v|z]
+  const Var q = parts.take(dk, dk), k = parts.take(dk, dk);                       // [B, S, Hk, Dk]
+  const Var v = parts.take(group * dv, dv), z = parts.take(group * dv, dv);       // [B, S, Hv, Dv]
+  Columns gates(reshape(linear(x, b_), {batch, length, spec_.key_heads, -1}));    // [B, S, Hk, b|a]
   const Var b = reshape(gates.take(group, group), {batch, length, spec_.value_heads});
   const Var a = reshape(gates.take(group, group), {batch, length, spec_.value_heads});
+  return {concat({flat(q), flat(k), flat(v)}, -1), z, b, a};
+}
 
-  const Var mixed = convolved(concat({flat(q), flat(k), flat(v)}, -1), state);  // [B, S, C]
+DeltaNetLayer::Parts DeltaNetLayer::parts(const Var& x) const {
+  if (spec_.fused) return fused_parts(x);
+  const Shape heads{x.shape()[0], x.shape()[1], spec_.value_heads, spec_.value_dim};
+  return {linear(x, qkv_), reshape(linear(x, z_), heads), linear(x, b_), linear(x, a_)};
+}
+
+Var DeltaNetLayer::forward(const Var& x, DeltaNetState* state) const {
+  const std::int64_t batch = x.shape()[0], length = x.shape()[1];
+  const std::int64_t dk = spec_.key_dim, dv = spec_.value_dim;
+  const auto [qkv, z, b, a] = parts(x);
+
+  const Var mixed = convolved(qkv, state);  // [B, S, C]
   Columns columns(reshape(mixed, {batch, length, 1, spec_.channels()}));
   const Var queries = l2_norm(columns.take(spec_.keys(), dk), kKeyEps);  // [B, S, Hk, Dk]
   const Var keys = l2_norm(columns.take(spec_.keys(), dk), kKeyEps);     // [B, S, Hk, Dk]

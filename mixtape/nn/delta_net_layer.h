@@ -26,13 +26,23 @@ class DeltaNetLayer {
   Var forward(const Var& x, DeltaNetState* state) const;
 
  private:
+  // What x gives before the convolution, and the gates.
+  struct Parts {
+    Var qkv;   // [B, S, C]
+    Var z;     // [B, S, Hv, Dv]
+    Var b, a;  // [B, S, Hv]
+  };
+  Parts parts(const Var& x) const;
+  Parts fused_parts(const Var& x) const;
   Var convolved(const Var& qkv, DeltaNetState* state) const;
   Var log_decay(const Var& a) const;
 
   DeltaNetSpec spec_;
   float eps_;
-  Matrix qkvz_, ba_;  // [2 Hk Dk + 2 Hv Dv, hidden], [2 Hv, hidden]: for each key head its parts
-  Var taps_;          // [C, taps, 1], C = 2 Hk Dk + Hv Dv
+  Matrix qkv_,
+      z_;  // [C, hidden], [Hv Dv, hidden], C = 2 Hk Dk + Hv Dv; fused: qkv_ is both, for each key head its parts
+  Matrix b_, a_;  // [Hv, hidden]; fused: b_ is both, alike
+  Var taps_;      // [C, taps, 1]
   Var dt_bias_, a_log_, norm_;
   Matrix output_;  // [hidden, Hv Dv]
 };

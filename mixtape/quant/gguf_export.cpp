@@ -55,7 +55,7 @@ std::uint32_t file_type(GgufType type) {
 // The tensor of the source's GGUF file that has the planned one's name, type and shape; null if there is none.
 const GgufTensor* find_same(const GgufFile* file, const GgufPlannedTensor& t) {
   const GgufTensor* found = file == nullptr ? nullptr : file->find_tensor(t.tensor.gguf_name);
-  return found != nullptr && found->type == t.type && found->shape == t.tensor.shape ? found : nullptr;
+  return found != nullptr && found->type == t.type && found->shape == t.tensor.gguf_shape() ? found : nullptr;
 }
 
 // By weights.
@@ -108,12 +108,12 @@ Buffer dense_tensor(const ModelSource& source, const GgufPlannedTensor& t, const
 }
 
 // The values as GGUF stores them.
-Buffer plus(const Buffer& values, const ModelTensor& tensor) {
-  if (tensor.gguf_offset == 0.0f) return values;
+Buffer values_of_gguf(const Buffer& values, const ModelTensor& tensor) {
+  if (tensor.gguf_offset == 0.0f && !tensor.gguf_is_decay) return values;
   const Buffer single = stored_as(DType::f32, tensor.name, values);
-  std::vector<float> moved = single.to_vector<float>();
-  for (float& v : moved) v += tensor.gguf_offset;
-  return Buffer::from(Device::cpu(), values.shape(), moved);
+  std::vector<float> stored = single.to_vector<float>();
+  for (float& v : stored) v = tensor.to_gguf(v);
+  return Buffer::from(Device::cpu(), values.shape(), stored);
 }
 
 Buffer bytes_of(const ModelSource& source, const GgufPlannedTensor& t, const TensorProvider& tensors,
@@ -121,8 +121,9 @@ Buffer bytes_of(const ModelSource& source, const GgufPlannedTensor& t, const Ten
   const ModelTensor& tensor = t.tensor;
   const bool is_quantized = t.module && t.module->stored;
   const Buffer bytes =
-      is_quantized ? gguf_bytes(tensor.name, checked_weight(tensors.quantized(*t.module), *t.module), loss)
-                   : gguf_bytes(tensor.name, t.type, plus(dense_tensor(source, t, tensors), tensor));
+      is_quantized
+          ? gguf_bytes(tensor.name, checked_weight(tensors.quantized(*t.module), *t.module), loss)
+          : gguf_bytes(tensor.name, t.type, values_of_gguf(dense_tensor(source, t, tensors), tensor));
   const std::int64_t rows = tensor.shape.rank() < 2 ? tensor.shape.numel() : tensor.shape.rows();
   return in_gguf_order(bytes, rows, tensor.gguf_interleaved_heads);
 }
@@ -133,7 +134,8 @@ GgufLayout GgufPlan::layout() const {
   std::vector<GgufTensorSpec> specs;
   for (const GgufRopeTensor& t : rope_tensors)
     specs.push_back({t.name, GgufType::f32, {std::ssize(t.divisors)}});
-  for (const GgufPlannedTensor& t : tensors) specs.push_back({t.tensor.gguf_name, t.type, t.tensor.shape});
+  for (const GgufPlannedTensor& t : tensors)
+    specs.push_back({t.tensor.gguf_name, t.type, t.tensor.gguf_shape()});
   return GgufLayout(metadata, specs);
 }
 

@@ -72,12 +72,21 @@ const MixRow& row_of(const std::string& name) {
   return *found;
 }
 
-// Of the first layer; all layers of the types that are written as GGUF are alike.
+// All layers with attention of the types that are written as GGUF are alike.
 const AttentionSpec& attention_of(const ModelConfig& config) {
   const std::string& type = config.architecture->model_type;
-  if (find_gguf_architecture_of(type) == nullptr)
-    fail(ErrorCode::not_supported, "models of type '", type, "' are not written as GGUF");
-  return std::get<AttentionSpec>(config.layers.at(0).mixer);
+  const AttentionSpec* attention = first_attention(config);
+  if (find_gguf_architecture_of(type) == nullptr || attention == nullptr)
+    fail(ErrorCode::not_supported, "models of type '", type, "'", attention ? "" : " without attention",
+         " are not written as GGUF");
+  return *attention;
+}
+
+// How many of the layers before `end` have attention.
+std::int64_t attention_layers(const ModelConfig& config, std::int64_t end) {
+  return std::count_if(config.layers.begin(), config.layers.begin() + end, [](const LayerSpec& layer) {
+    return std::holds_alternative<AttentionSpec>(layer.mixer);
+  });
 }
 
 // One model's matrices by one mix.
@@ -116,7 +125,9 @@ class Chooser {
 
   BlockType values_type(std::int64_t layer) const {
     if (experts_ == kMixtralExperts) return q8_0;
-    const BlockType type = chosen(row_.values, layer);
+    const std::int64_t layers = std::ssize(config_.layers);
+    const BlockType type =
+        chosen(row_.values, attention_layers(config_, layer), attention_layers(config_, layers));
     return is_70b() && (type == q3_k || type == q4_k) ? q5_k : type;
   }
 
@@ -125,12 +136,13 @@ class Chooser {
     return row_.raises_output_of_8 ? q5_k : row_.mix.base;
   }
 
-  BlockType chosen(const Choice& c, std::int64_t layer) const {
-    const BlockType type = holds(c.where, layer) ? c.there : c.elsewhere;
+  BlockType chosen(const Choice& c, std::int64_t layer) const { return chosen(c, layer, layers_); }
+  BlockType chosen(const Choice& c, std::int64_t layer, std::int64_t layers) const {
+    const BlockType type = holds(c.where, layer, layers) ? c.there : c.elsewhere;
     return type == BlockType::none ? row_.mix.base : type;
   }
 
-  bool holds(Where where, std::int64_t layer) const {
+  bool holds(Where where, std::int64_t layer, std::int64_t layers) const {
     switch (where) {
       case Where::none:
         return false;
@@ -141,13 +153,13 @@ class Chooser {
       case Where::first_four:
         return layer < 4;
       case Where::first_sixteenth:
-        return layer < layers_ / 16;
+        return layer < layers / 16;
       case Where::first_eighth:
-        return layer < layers_ / 8;
+        return layer < layers / 8;
       case Where::first_eighth_by_importance:
-        return has_importance_ && layer < layers_ / 8;
+        return has_importance_ && layer < layers / 8;
       case Where::spread:
-        return layer < layers_ / 8 || layer >= 7 * layers_ / 8 || (layer - layers_ / 8) % 3 == 2;
+        return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
       case Where::shared_heads:
         return attention_.heads / attention_.kv_heads >= kSharedHeads;
     }

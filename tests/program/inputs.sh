@@ -72,6 +72,13 @@ expect_line 2 "name it with --chats" eval --model "$model" --text "$work/story.j
 expect 0 "warning: --length is 600, the model was made for 512 positions" eval --model "$model" --text "$work/story" --max-seq-length 600
 rm "$work/story.jsonl"
 
+# Frequencies that change with the length are computed up to the length where they begin to.
+cp -r "$model" "$work/dynamic"
+sed -i 's/"rope_theta": 10000.0/&, "rope_scaling": {"rope_type": "dynamic", "factor": 2}/' "$work/dynamic/config.json"
+expect 0 "perplexity" eval --model "$work/dynamic" --text "$work/story" --length 513
+expect_line 1 "a sequence of 513 tokens, with rope type dynamic expected 512" eval --model "$work/dynamic" --text "$work/story" --length 514
+rm -r "$work/dynamic"
+
 # Other names and rarer options, each with a result.
 # shellcheck disable=SC2086
 {

@@ -14,10 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr GgufKey kKeys[] = {{"expert_count", "num_experts"},
-                             {"expert_feed_forward_length", "moe_intermediate_size"},
-                             {"expert_used_count", "num_experts_per_tok"}};
-
 // Both spellings occur.
 std::int64_t read_expert_count(const ConfigReader& in) {
   const bool both = in.has("num_experts") && in.has("num_local_experts");
@@ -84,8 +80,10 @@ void write_mlx(const ModelConfig& config, json& out, const std::string& where) {
   write_qwen3_moe_mlx(config, out, where);
 }
 
+}  // namespace
+
 // llama.cpp's class has experts in every layer and normalises their weights.
-void write_gguf(const ModelConfig& config, json& out, const std::string& where) {
+void write_qwen3_moe_gguf(const ModelConfig& config, json& out, const std::string& where) {
   write_qwen3_gguf(config, out, where);
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
     const auto* mlp = std::get_if<SparseMlpSpec>(&config.layers[i].mlp);
@@ -98,13 +96,15 @@ void write_gguf(const ModelConfig& config, json& out, const std::string& where) 
   if (!out.contains("num_experts")) out["num_experts"] = out.at("num_local_experts");
 }
 
-void read_gguf(const GgufKeys& keys, json& config) {
+void read_qwen3_moe_gguf(const GgufKeys& keys, json& config) {
   read_qwen3_gguf(keys, config);
-  for (const GgufKey& key : kKeys) config[key.config] = keys.positive(key.key);
+  for (const GgufKey& key : kExpertKeys) config[key.config] = keys.positive(key.key);
   config["norm_topk_prob"] = true;
   config["decoder_sparse_step"] = 1;
   config["mlp_only_layers"] = json::array();
 }
+
+namespace {
 
 [[maybe_unused]] const bool registered = register_architecture(
     {.model_type = "qwen3_moe",
@@ -115,12 +115,14 @@ void read_gguf(const GgufKeys& keys, json& config) {
                "num_experts_per_tok", "use_qk_norm"},
      .harmless = {"max_window_layers", "output_router_logits", "router_aux_loss_coef"},
      .passes_over_unknown = true,
-     .gguf_keys = {kKeys[0].key, kKeys[1].key, kKeys[2].key},
+     .gguf_keys = {kExpertKeys[0].key, kExpertKeys[1].key, kExpertKeys[2].key},
      .read = read_qwen3_moe,
      .write_mlx = write_mlx,
-     .read_gguf = read_gguf});
-[[maybe_unused]] const bool written = register_gguf_architecture(
-    "qwen3_moe", {.name = "qwen3moe", .keys = {std::begin(kKeys), std::end(kKeys)}, .write = write_gguf});
+     .read_gguf = read_qwen3_moe_gguf});
+[[maybe_unused]] const bool written =
+    register_gguf_architecture("qwen3_moe", {.name = "qwen3moe",
+                                             .keys = {std::begin(kExpertKeys), std::end(kExpertKeys)},
+                                             .write = write_qwen3_moe_gguf});
 
 }  // namespace
 }  // namespace mixtape
