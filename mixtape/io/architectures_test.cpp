@@ -93,8 +93,8 @@ TEST(Architectures, Gemma3RefusesWhatItDoesNotCompute) {
   refused(type, {{"attn_logit_softcapping", 50.0}}, "attn_logit_softcapping");
   refused(type, {{"attention_bias", true}}, "attention_bias = true");
   refused(type, {{"layer_types", {"full_attention", "linear_attention"}}}, "layer type \"linear_attention\"");
-  refused(type, {{"rope_parameters", {{"full_attention", {{"rope_type", "dynamic"}}}}}},
-          "rope type 'dynamic'");
+  refused(type, {{"rope_parameters", {{"full_attention", {{"rope_type", "proportional"}}}}}},
+          "rope type 'proportional'");
   refused(type, {{"rope_parameters", {{"rope_theta", 1e4}}}}, "rope_parameters of 'rope_theta'");
   refused(type, {{"rope_parameters", {{"sliding_attention", {{"rope_type", "linear"}, {"factor", 2.0}}}}}},
           "rope type 'linear' of sliding_attention");

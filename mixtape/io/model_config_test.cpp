@@ -120,7 +120,7 @@ TEST(ModelConfig, K3_RopeTypesInBothSpellings) {
       EXPECT_EQ(linear.ropes[0].type, RopeType::linear);
       EXPECT_EQ(linear.ropes[0].factor, 4.0);
       EXPECT_EQ(parse(with(llama(), place, {{key, "default"}})).ropes[0].type, RopeType::plain);
-      for (const char* type : {"dynamic", "mrope"}) {
+      for (const char* type : {"proportional", "mrope"}) {
         expect_value_refused(place, {{key, type}, {"factor", 4}}, ErrorCode::not_supported,
                              str("rope type '", type, "' is not supported yet"));
       }
