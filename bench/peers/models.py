@@ -40,10 +40,12 @@ COLUMNS = ["type", "HF in", "MLX in", "GGUF in", "MLX out", "GGUF out", "logits"
            "kl_rounded", "kl_dwq", "cut"]
 BOUNDS = {"logits": 1e-4, "loss": 1e-5, "gradient": 1e-3}  # the test's
 PEER_BOUND = 1e-3  # a file of log-probabilities has steps of 1/4000
-PRE_TOKENIZERS = {"qwen2": "qwen2", "qwen3": "qwen2", "qwen3_moe": "qwen2", "qwen3_next": "qwen2", "smollm3": "llama-bpe"}
+PRE_TOKENIZERS = {"qwen2": "qwen2", "qwen3": "qwen2", "qwen3_moe": "qwen2", "qwen3_next": "qwen2", "qwen3_5_text": "qwen2",
+                  "smollm3": "llama-bpe"}
 # What llama.cpp has no setting for.
 CHANGES = {"gemma3_text": {"query_pre_attn_scalar": 24}, "phi3": {"sliding_window": None},
-           "qwen3_next": {"linear_value_head_dim": 16}}
+           "qwen3_next": {"linear_value_head_dim": 16},
+           "qwen3_5_text": {"linear_value_head_dim": 16, "linear_num_key_heads": 4}}
 LENGTH = 64
 EXACT = ["-fa", "off", "-ctk", "f32", "-ctv", "f32", "-t", "1"]
 STEPS = 60
