@@ -15,6 +15,7 @@
 #include "cli/stored_forms.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/gguf.h"
+#include "mixtape/io/tensor_list.h"
 #include "mixtape/io/tokenizer_files.h"
 #include "mixtape/quant/quantized_model.h"
 
