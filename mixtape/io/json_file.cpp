@@ -157,7 +157,7 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::stri
   if (text.find('\0') != std::string_view::npos) fail(ErrorCode::format, where, ": a NUL byte");
   try {
     return ordered_json::parse(text, [&](int depth, ordered_json::parse_event_t, ordered_json&) {
-      if (depth > kMaxJsonDepth)
+      if (depth > static_cast<int>(kMaxJsonDepth))
         fail(ErrorCode::format, where, ": JSON nests deeper than ", kMaxJsonDepth, " levels");
       return true;
     });
