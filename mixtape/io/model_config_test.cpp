@@ -172,7 +172,7 @@ TEST(ModelConfig, RefusesOtherArchitecturesByName) {
   expect_value_refused("model_type", "mamba2", ErrorCode::not_supported,
                        "model_type 'mamba2' is not supported yet");
   expect_value_refused("model_type", "gpt2", ErrorCode::not_supported,
-                       "expected one of gemma3_text, granite, ");
+                       "expected one of gemma3_text, gpt_oss, granite, ");
   expect_value_refused("model_type", nullptr, ErrorCode::format, "has no model_type");
   MIXTAPE_EXPECT_ERROR(parse(json::array()), ErrorCode::format, "found array, expected an object");
 }

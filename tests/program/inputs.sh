@@ -76,7 +76,7 @@ rm "$work/story.jsonl"
 cp -r "$model" "$work/dynamic"
 sed -i 's/"rope_theta": 10000.0/&, "rope_scaling": {"rope_type": "dynamic", "factor": 2}/' "$work/dynamic/config.json"
 expect 0 "perplexity" eval --model "$work/dynamic" --text "$work/story" --length 513
-expect_line 1 "a sequence of 513 tokens, with rope type dynamic expected 512" eval --model "$work/dynamic" --text "$work/story" --length 514
+expect_line 2 "a sequence of 513 tokens, with rope type dynamic expected 512" eval --model "$work/dynamic" --text "$work/story" --length 514
 rm -r "$work/dynamic"
 
 # Other names and rarer options, each with a result.

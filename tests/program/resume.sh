@@ -66,13 +66,18 @@ same() { diff -r "$1" "$2" >/dev/null || complain "$1 and $2 differ: $(diff -rq 
   done
   ! grep -q "measuring modules" "$log" || complain "measured again: $(cat "$log")"
   [ -s "$work/killed.json" ] || complain "the chosen plan isn't written"
-  # Another run into the file while one is at work.
-  "$mixtape" $budget --out "$work/killed.gguf" --save-plan "$work/killed.json" --resume >"$log" 2>&1 &
+  expect 0 "resumes" $budget --out "$work/killed.gguf" --save-plan "$work/killed.json" --resume
+  [[ $output != *"measuring modules: "* ]] || complain "measured again: $output"
+  # Another run into a file while one is at work.
+  : >"$log"
+  "$mixtape" $budget --out "$work/held.gguf" >"$log" 2>&1 </dev/null &
   process=$!
-  wait_for "^resumes" "$log"
-  expect_line 1 "killed.gguf.checkpoint: another run is using it" $budget --out "$work/killed.gguf" --resume
-  wait $process || complain "resumed beside another: $(cat "$log")"
-  ! grep -q "measuring" "$log" || complain "measured again: $(cat "$log")"
+  wait_for "measuring modules: " "$log"
+  kill -STOP $process
+  expect_line 1 "held.gguf.checkpoint: another run is using it" $budget --out "$work/held.gguf" --resume
+  kill -CONT $process
+  wait $process || complain "a run beside which another was refused: $(cat "$log")"
+  rm "$work/held.gguf"
   same "$work/whole.gguf" "$work/killed.gguf"
   same "$work/whole.json" "$work/killed.json"
   only story log whole.gguf killed.gguf whole.json killed.json
