@@ -17,6 +17,7 @@
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/embedding/embedding.h"
+#include "mixtape/ops/gated_delta_rule/gated_delta_rule.h"
 #include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/moe_route/moe_route.h"
 #include "mixtape/ops/quantize/quantize.h"
@@ -266,6 +267,55 @@ void adam(Bench& b) {
   }
 }
 
+struct DeltaRuleCase {
+  DeltaRuleInputs in;
+  Buffer y, final_state, states, dy;
+  DeltaRuleTargets out;
+
+  DeltaRuleCase(Bench& b, DType t, const Shape& s) {
+    const Shape gates{s[0], s[1], s[2]};
+    const Buffer zeros =
+        b.output(DType::f32, gates);  // nothing is forgotten; beta a half: the work is any gates'
+    const Buffer halves =
+        Buffer::from(b.device(), gates, std::vector<float>(static_cast<std::size_t>(gates.numel()), 0.5f));
+    const float unit = 1.0f / std::sqrt(static_cast<float>(s[3]));  // keys of length 1
+    in = {b.random(t, s, unit), b.random(t, s, unit), b.random(t, s), zeros, halves, {}, unit};
+    y = b.output(t, s), dy = b.random(t, s);
+    final_state = b.output(DType::f32, {s[0], s[2], s[3], s[3]});
+    out.q.buffer = b.output(t, s), out.k.buffer = b.output(t, s), out.v.buffer = b.output(t, s);
+    out.g.buffer = b.output(DType::f32, gates), out.beta.buffer = b.output(DType::f32, gates);
+  }
+  void forward(CommandEncoder& e) const { gated_delta_rule_forward(e, in, y, final_state, states); }
+  void both(CommandEncoder& e) const {
+    forward(e);
+    gated_delta_rule_backward(e, in, states, dy, {}, out);
+  }
+};
+
+void delta_rule(Bench& b) {
+  const Shape s{4, 4096, 16, 128};
+  const auto n = static_cast<double>(s.numel());
+  for (const DType t : {DType::f32, DType::bf16}) {
+    for (const bool is_both : {false, true}) {
+      b.measure(is_both ? "gated_delta_rule_both" : "gated_delta_rule_forward", t, "4x4096x16x128",
+                bytes_of(t, is_both ? 9 * n : 4 * n), [&]() -> Work {
+                  auto c = std::make_shared<DeltaRuleCase>(b, t, s);
+                  c->states = is_both ? b.output(DType::f32, gated_delta_rule_states(s, s)) : Buffer();
+                  return [c, is_both](CommandEncoder& e) { is_both ? c->both(e) : c->forward(e); };
+                });
+    }
+    DeltaRuleCase c(b, t, s);
+    CommandEncoder encoder(b.device());
+    const std::size_t before = b.device().memory_stats().live_bytes;
+    b.device().reset_peak();
+    c.states = b.output(DType::f32, gated_delta_rule_states(s, s));
+    c.both(encoder);
+    encoder.commit_and_wait();
+    std::printf("gated_delta_rule_both  %-5s peak beyond inputs and gradients %.0f MB\n", name(t),
+                static_cast<double>(b.device().memory_stats().peak_bytes - before) / 1e6);
+  }
+}
+
 }  // namespace
 }  // namespace mixtape
 
@@ -273,7 +323,8 @@ int main(int argc, char** argv) {
   using namespace mixtape;
   try {
     Bench bench(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "", argc > 3 ? argv[3] : "");
-    for (void (*part)(Bench&) : {pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam})
+    for (void (*part)(Bench&) :
+         {pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam, delta_rule})
       part(bench);
   } catch (const Error& error) {
     std::fprintf(stderr, "gpu_ops: %s\n", error.what());

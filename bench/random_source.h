@@ -82,9 +82,37 @@ inline nlohmann::json config_of_shape(const std::string& shape) {
             {"vocab_size", 49152},         {"rms_norm_eps", 1e-5},     {"rope_theta", 100000.0},
             {"tie_word_embeddings", true}, {"hidden_act", "silu"},     {"torch_dtype", "bfloat16"}};
   }
+  if (shape == "qwen3-next-1b") {  // three delta nets to one attention, 64 experts, as Qwen3-Next is built
+    return {{"model_type", "qwen3_next"},
+            {"hidden_size", 1024},
+            {"intermediate_size", 2048},
+            {"num_hidden_layers", 8},
+            {"full_attention_interval", 4},
+            {"num_attention_heads", 16},
+            {"num_key_value_heads", 2},
+            {"head_dim", 128},
+            {"partial_rotary_factor", 0.25},
+            {"linear_conv_kernel_dim", 4},
+            {"linear_key_head_dim", 128},
+            {"linear_num_key_heads", 8},
+            {"linear_num_value_heads", 16},
+            {"linear_value_head_dim", 128},
+            {"num_experts", 64},
+            {"num_experts_per_tok", 8},
+            {"norm_topk_prob", true},
+            {"decoder_sparse_step", 1},
+            {"moe_intermediate_size", 512},
+            {"shared_expert_intermediate_size", 512},
+            {"vocab_size", 151936},
+            {"rms_norm_eps", 1e-6},
+            {"rope_theta", 10000000.0},
+            {"tie_word_embeddings", true},
+            {"hidden_act", "silu"},
+            {"torch_dtype", "bfloat16"}};
+  }
   const bool large = shape == "qwen3-8b";
   require(large || shape == "qwen3-0.6b", "shape '", shape,
-          "' is unknown, expected smollm2, qwen3-0.6b or qwen3-8b");
+          "' is unknown, expected smollm2, qwen3-0.6b, qwen3-8b or qwen3-next-1b");
   return {{"model_type", "qwen3"},
           {"hidden_size", large ? 4096 : 1024},
           {"intermediate_size", large ? 12288 : 3072},
