@@ -121,12 +121,16 @@ class RandomTargets final : public LossSignal {
   TopKTargets all_;
 };
 
-double matrix_weights(const ModelConfig& config) {
+// Of experts those that a token goes to.
+double matrix_weights(const RandomSource& source) {
+  const ModelConfig config = source.config();
+  const auto& json = source.config_json();
+  const double used = json.value("num_experts_per_tok", 1.0) / json.value("num_experts", 1.0);
   double weights = 0.0;
   for (const ModelTensor& t : tensor_list(config)) {
     if (t.kind != TensorKind::vector &&
         (config.tie_word_embeddings || !t.name.ends_with("embed_tokens.weight")))
-      weights += static_cast<double>(t.shape.numel());
+      weights += (t.shape.rank() == 3 ? used : 1.0) * static_cast<double>(t.shape.numel());
   }
   return weights;
 }
@@ -149,7 +153,7 @@ void run(const Setup& s) {
   }
   device.reset_peak();
   const double tokens = train_rate(s, student, *signal, tape);
-  const double flops = (s.live ? 8.0 : 6.0) * matrix_weights(config) * tokens;
+  const double flops = (s.live ? 8.0 : 6.0) * matrix_weights(source) * tokens;
   std::printf("%s: %s, %lld x %lld tokens, %s teacher\n", device.description().c_str(), s.shape.c_str(),
               static_cast<long long>(s.batch), static_cast<long long>(s.length),
               s.streamed ? "streamed"
