@@ -22,8 +22,9 @@ constexpr std::int64_t kLength = 6;
 // Steps that are compared of models with experts. Sums that differ in their last bits choose other experts sooner or
 // later: PyTorch's own curve of gated delta nets with experts is 7 % off by the sixth step of DWQ where scales differ by
 // 1e-6. Of delta nets without experts the gradients agree to 2e-4 (parity_test), which Adam passes on: the losses are 1e-4
-// apart after six steps. From there on the loss has to fall alike.
+// apart after six steps on a CPU, after four on a card. From there on the loss has to fall alike.
 constexpr std::int64_t kRouted = 4;
+constexpr double kOfDeltaNets = 3.0;  // times the bound
 
 // The first columns of the model's input_ids.
 std::vector<TokenRow> rows_of(const std::string& model) {
@@ -79,6 +80,7 @@ class Convergence : public ::testing::TestWithParam<std::tuple<std::string, std:
     ASSERT_EQ(std::ssize(found), steps());
     constexpr double kOfLogs = 5e-7;  // a KL is a sum of differences of f32 logarithms
     const bool drifts = has_experts() || has_delta_nets();
+    if (has_delta_nets()) bound *= kOfDeltaNets;
     const std::size_t compared = drifts ? std::min<std::size_t>(kRouted, found.size()) : found.size();
     for (std::size_t i = 0; i < compared; ++i)
       EXPECT_NEAR(found[i], wanted[i], bound * wanted[i] + kOfLogs) << kind << ", step " << i;

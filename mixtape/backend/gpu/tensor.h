@@ -34,6 +34,30 @@ MIXTAPE_DEVICE int swizzled(int row, int chunk) {
   return row * Width + (chunk ^ (row & 7)) * 8;
 }
 
+// Rows in memory: element (row, d) at p[row * step + d].
+template <class T>
+struct TensorRows {
+  Global<const T> p;
+  int step, count, dim;
+};
+
+// Starts the copy of Count rows to tile[row][d]; 0 past the last row and the last dimension.
+template <int D, int Count, int Threads, class T>
+MIXTAPE_DEVICE void copy_rows(const TensorRows<T>& in, Shared<T> tile) {
+  constexpr int kChunks = D / 8;
+  constexpr int kStep = Threads / kChunks;
+  const int thread = hidden(flat_thread()), chunk = thread % kChunks, first = thread / kChunks;
+  int to = swizzled<D>(first, chunk);
+  int at = first * in.step + chunk * 8;
+  const int end = chunk * 8 < in.dim ? in.count : 0;
+  MIXTAPE_ROLLED
+  for (int line = first; line < Count; line += kStep) {
+    copy_async(tile, to, in.p + (line < end ? at : 0), line < end);
+    to += kStep * D;
+    at += kStep * in.step;
+  }
+}
+
 // Fragments of a tile in shared memory: tile[row][depth] with Width values a row or, where rows are dense,
 // tile[depth][row]; swizzled. A lane's place in them depends on row and depth, multiples of 16, in a simple
 // way.

@@ -10,13 +10,6 @@ namespace mixtape {
 constexpr int kQueries = 128;
 constexpr float kLog2E = 1.44269504f;
 
-// Rows of one head in memory: element (row, d) at p[row * step + d].
-template <class T>
-struct TensorRows {
-  Global<const T> p;
-  int step, count, dim;
-};
-
 MIXTAPE_DEVICE std::int64_t row_at(std::int64_t batch, std::int64_t length, std::int64_t heads,
                                    std::int64_t head, std::int64_t dim, int first) {
   return ((batch * length + first) * heads + head) * dim;
@@ -28,23 +21,6 @@ MIXTAPE_DEVICE TensorRows<T> query_rows(const AttentionParams& p, Global<const T
           static_cast<int>(p.q_heads * p.head_dim), static_cast<int>(p.q_len) - first,
           static_cast<int>(p.head_dim)};
 }
-// Starts the copy of Count rows to tile[row][d]; 0 past the last row and the last dimension.
-template <int D, int Count, int Threads, class T>
-MIXTAPE_DEVICE void copy_rows(const TensorRows<T>& in, Shared<T> tile) {
-  constexpr int kChunks = D / 8;
-  constexpr int kStep = Threads / kChunks;
-  const int thread = hidden(flat_thread()), chunk = thread % kChunks, first = thread / kChunks;
-  int to = swizzled<D>(first, chunk);
-  int at = first * in.step + chunk * 8;
-  const int end = chunk * 8 < in.dim ? in.count : 0;
-  MIXTAPE_ROLLED
-  for (int line = first; line < Count; line += kStep) {
-    copy_async(tile, to, in.p + (line < end ? at : 0), line < end);
-    to += kStep * D;
-    at += kStep * in.step;
-  }
-}
-
 // sums[m][j] = a b^T over all dimensions: rows first_a ... of a, Cols rows of b.
 template <int D, int MTiles, int Cols, class T>
 MIXTAPE_DEVICE void multiply_rows(Shared<T> a, int first_a, Shared<T> b, float (&sums)[MTiles][Cols / 8][4]) {

@@ -46,8 +46,7 @@ MIXTAPE_DEVICE void delta_backward_states(const GatedDeltaRuleParams& p, Global<
       for (int c = 0; c < 2; ++c) {
         const int row = tile.row(r);
         if (row >= place.count || tile.col(c) >= s.cols) continue;
-        const std::int64_t at =
-            place.values(p) + row * p.value_heads * p.value_dim + s.first + tile.col(c);
+        const std::int64_t at = place.values(p) + row * p.value_heads * p.value_dim + s.first + tile.col(c);
         dr[at] = tile.v[r][c];
         if ((p.wanted & p.dv) == 0) continue;
         const float d = beta[row] * tile.v[r][c];
@@ -219,7 +218,8 @@ MIXTAPE_DEVICE void delta_key_columns(const GatedDeltaRuleParams& p, const Delta
                                       const DeltaKeys& s, int first, Global<const T> q, Global<const T> k,
                                       Global<const T> dy, Global<const float> states, Global<const float> dr,
                                       Global<const float> u, Global<const float> dstates,
-                                      const DeltaOutput<T>& dq, const DeltaOutput<T>& dk, DeltaRowSums& sums) {
+                                      const DeltaOutput<T>& dq, const DeltaOutput<T>& dk,
+                                      DeltaRowSums& sums) {
   const int values = static_cast<int>(p.value_dim), width = static_cast<int>(p.key_dim) - first;
   const auto keys = key_rows<T>(p, place, k, first), queries = key_rows<T>(p, place, q, first);
   const std::int64_t at = place.index(p) * p.state_size() + first;
@@ -259,8 +259,7 @@ MIXTAPE_DEVICE void delta_key_columns(const GatedDeltaRuleParams& p, const Delta
   MIXTAPE_UNROLL
   for (int r = 0; r < 4; ++r) {
     MIXTAPE_UNROLL
-    for (int c = 0; c < 4; ++c)
-      sums.last = fma_f32(keys(tile.row(r), tile.col(c)), tile.v[r][c], sums.last);
+    for (int c = 0; c < 4; ++c) sums.last = fma_f32(keys(tile.row(r), tile.col(c)), tile.v[r][c], sums.last);
   }
   tile.add_product(kDeltaChunk, turned(dweights), queries, s.stage);
   tile.add_product(kDeltaChunk, turned(scaled(da, s.beta)), keys, s.stage);
@@ -276,8 +275,8 @@ MIXTAPE_DEVICE void delta_key_columns(const GatedDeltaRuleParams& p, const Delta
 }
 
 // dg and dbeta: dg of a position is the sum of the rows from it to the chunk's end, and of `last`.
-MIXTAPE_DEVICE void delta_put_gates(const GatedDeltaRuleParams& p, const DeltaPlace& place, const DeltaKeys& s,
-                                    float last, Global<float> dg, Global<float> dbeta) {
+MIXTAPE_DEVICE void delta_put_gates(const GatedDeltaRuleParams& p, const DeltaPlace& place,
+                                    const DeltaKeys& s, float last, Global<float> dg, Global<float> dbeta) {
   barrier();
   if (flat_thread() == 0) {
     float sum = last;
@@ -314,8 +313,10 @@ MIXTAPE_DEVICE void delta_backward_keys(const GatedDeltaRuleParams& p, Global<co
     DeltaRowSums sums;
     delta_values<T>(p, place, s, k, v, states, solved, dr, u, sums.dbeta);
     delta_squares<T>(p, place, s, dy, dr, u);
-    const DeltaOutput<T> of_q{dq, dq_sums, is_first, is_last, (p.wanted & p.dq) != 0, (p.accumulate & p.dq) != 0};
-    const DeltaOutput<T> of_k{dk, dk_sums, is_first, is_last, (p.wanted & p.dk) != 0, (p.accumulate & p.dk) != 0};
+    const DeltaOutput<T> of_q{
+        dq, dq_sums, is_first, is_last, (p.wanted & p.dq) != 0, (p.accumulate & p.dq) != 0};
+    const DeltaOutput<T> of_k{
+        dk, dk_sums, is_first, is_last, (p.wanted & p.dk) != 0, (p.accumulate & p.dk) != 0};
     for (int first = 0; first < p.key_dim; first += kDeltaChunk)
       delta_key_columns<T>(p, place, s, first, q, k, dy, states, dr, u, dstates, of_q, of_k, sums);
     put_row_sums(sums.dg, s.dg);
@@ -331,23 +332,25 @@ MIXTAPE_DEVICE void delta_backward_keys(const GatedDeltaRuleParams& p, Global<co
   }
 }
 
-#define DELTA_KERNELS(T)                                                                                         \
-  MIXTAPE_KERNEL(gated_delta_rule_backward_states_##T, 256, GatedDeltaRuleParams p, Global<const T> q,           \
-                 Global<const T> k, Global<const float> beta, Global<const T> dy, Global<const float> dfinal,    \
-                 Global<const float> solved, Global<const float> weights, Global<const float> decays,            \
-                 Global<float> dr, Global<float> dstates, Global<T> dv, Global<float> dinitial) {                \
-    MIXTAPE_SHARED_DYNAMIC(float, shared);                                                                       \
-    delta_backward_states<T>(p, q, k, beta, dy, dfinal, solved, weights, decays, dr, dstates, dv, dinitial,      \
-                             shared);                                                                            \
-  }                                                                                                              \
-  MIXTAPE_KERNEL(gated_delta_rule_backward_keys_##T, 256, GatedDeltaRuleParams p, Global<const T> q,             \
-                 Global<const T> k, Global<const T> v, Global<const float> beta, Global<const float> states,     \
-                 Global<const T> dy, Global<const float> solved, Global<const float> decays,                     \
-                 Global<const float> dr, Global<const float> dstates, Global<float> u, Global<float> dq_sums,    \
-                 Global<float> dk_sums, Global<T> dq, Global<T> dk, Global<float> dg, Global<float> dbeta) {     \
-    MIXTAPE_SHARED(float, shared, DeltaKeys::kFloats);                                                           \
-    delta_backward_keys<T>(p, q, k, v, beta, states, dy, solved, decays, dr, dstates, u, dq_sums, dk_sums, dq,   \
-                           dk, dg, dbeta, shared);                                                               \
+#define DELTA_KERNELS(T)                                                                                     \
+  MIXTAPE_KERNEL(gated_delta_rule_backward_states_##T, 256, GatedDeltaRuleParams p, Global<const T> q,       \
+                 Global<const T> k, Global<const float> beta, Global<const T> dy,                            \
+                 Global<const float> dfinal, Global<const float> solved, Global<const float> weights,        \
+                 Global<const float> decays, Global<float> dr, Global<float> dstates, Global<T> dv,          \
+                 Global<float> dinitial) {                                                                   \
+    MIXTAPE_SHARED_DYNAMIC(float, shared);                                                                   \
+    delta_backward_states<T>(p, q, k, beta, dy, dfinal, solved, weights, decays, dr, dstates, dv, dinitial,  \
+                             shared);                                                                        \
+  }                                                                                                          \
+  MIXTAPE_KERNEL(gated_delta_rule_backward_keys_##T, 256, GatedDeltaRuleParams p, Global<const T> q,         \
+                 Global<const T> k, Global<const T> v, Global<const float> beta, Global<const float> states, \
+                 Global<const T> dy, Global<const float> solved, Global<const float> decays,                 \
+                 Global<const float> dr, Global<const float> dstates, Global<float> u,                       \
+                 Global<float> dq_sums, Global<float> dk_sums, Global<T> dq, Global<T> dk, Global<float> dg, \
+                 Global<float> dbeta) {                                                                      \
+    MIXTAPE_SHARED(float, shared, DeltaKeys::kFloats);                                                       \
+    delta_backward_keys<T>(p, q, k, v, beta, states, dy, solved, decays, dr, dstates, u, dq_sums, dk_sums,   \
+                           dq, dk, dg, dbeta, shared);                                                       \
   }
 MIXTAPE_VALUE_KERNELS(DELTA_KERNELS)
 

@@ -84,14 +84,19 @@ double largest_sum(const DeltaCase& c, const DeltaInputs<double>& in, const Doub
 DeltaBounds delta_bounds(const DeltaCase& c, const std::vector<HostTensor>& inputs) {
   if (c.batch * c.length == 0) return {0.0, 0.0};
   const DeltaInputs<double> in = delta_inputs(doubles_of(inputs));
-  const double nu = static_cast<double>(c.length + c.key_dim + c.value_dim + 192) * 0x1p-24;
+  double nu = static_cast<double>(c.length + c.key_dim + c.value_dim + 192) * 0x1p-24, rounded = nu;
+  if (inputs[0].dtype == DType::bf16 && c.key_dim % 8 == 0 && c.value_dim % 8 == 0 && c.key_dim <= 128 &&
+      c.value_dim <= 128) {  // on matrix units
+    nu += (4.0 + static_cast<double>(c.length) / 64.0) * 0x1p-16;
+    rounded = nu + 0x1p-7;
+  }
   const Shape values = inputs[2].shape, states{c.batch, c.value_heads, c.value_dim, c.key_dim};
   const Doubles random = testing::random_tensor(DType::f32, values, 77, 2.0).values;
   const Doubles random_state = testing::random_tensor(DType::f32, states, 78, 2.0).values;
   const double of_random = largest_sum(c, in, random, random_state);
   const double of_ones = largest_sum(c, in, Doubles(random.size(), 1.0), {});
   const double keys = static_cast<double>(c.key_dim) * std::abs(c.scale) * largest(in.q);
-  return {nu * std::max(1.0, keys) * largest_state(c, in), nu * std::max(of_random, of_ones)};
+  return {nu * std::max(1.0, keys) * largest_state(c, in), rounded * std::max(of_random, of_ones)};
 }
 
 OpCheck gated_delta_rule_check(DType dtype, const DeltaCase& c, bool initial) {

@@ -5,28 +5,6 @@
 
 namespace mixtape {
 
-// The running sums of g, 0 beyond the chunk's positions, and beta.
-MIXTAPE_DEVICE void load_gates(const GatedDeltaRuleParams& p, const DeltaPlace& place, Global<const float> g,
-                               Global<const float> betas, Shared<float> high, Shared<float> low,
-                               Shared<float> beta) {
-  const int t = flat_thread();
-  if (t < kDeltaChunk) {
-    const std::int64_t at = place.gates(p) + t * p.value_heads;
-    high[t] = t < place.count ? static_cast<float>(g[at]) : 0.0f;
-    beta[t] = t < place.count ? static_cast<float>(betas[at]) : 0.0f;
-  }
-  barrier();
-  if (t != 0) return;
-  float sum = 0.0f, rest = 0.0f;
-  for (int i = 0; i < kDeltaChunk; ++i) {
-    const float next = high[i], grown = sum + next, added = grown - sum;
-    rest += (sum - (grown - added)) + (next - added);
-    sum = grown;
-    high[i] = sum;
-    low[i] = rest;
-  }
-}
-
 template <class T>
 MIXTAPE_DEVICE void delta_chunks(const GatedDeltaRuleParams& p, Global<const T> q, Global<const T> k,
                                  Global<const float> g, Global<const float> betas, Global<float> solved,
@@ -147,22 +125,22 @@ MIXTAPE_DEVICE void delta_forward(const GatedDeltaRuleParams& p, Global<const T>
   s.store(p, final_state + s.own(p));
 }
 
-#define DELTA_KERNELS(T)                                                                                         \
-  MIXTAPE_KERNEL(gated_delta_rule_chunks_##T, 256, GatedDeltaRuleParams p, Global<const T> q, Global<const T> k, \
-                 Global<const float> g, Global<const float> beta, Global<float> solved, Global<float> weights,   \
-                 Global<float> decays) {                                                                         \
-    MIXTAPE_SHARED(float, stage, kDeltaStage);                                                                   \
-    MIXTAPE_SHARED(float, a, kDeltaChunk*(kDeltaChunk + 1));                                                     \
-    MIXTAPE_SHARED(float, inverse, kDeltaChunk*(kDeltaChunk + 1));                                               \
-    MIXTAPE_SHARED(float, gates, 3 * kDeltaChunk);                                                               \
-    delta_chunks<T>(p, q, k, g, beta, solved, weights, decays, stage, a, inverse, gates);                        \
-  }                                                                                                              \
-  MIXTAPE_KERNEL(gated_delta_rule_forward_##T, 256, GatedDeltaRuleParams p, Global<const T> q,                   \
-                 Global<const T> k, Global<const T> v, Global<const float> beta, Global<const float> solved,     \
-                 Global<const float> weights, Global<const float> decays, Global<const float> initial,           \
-                 Global<T> y, Global<float> final_state, Global<float> states) {                                 \
-    MIXTAPE_SHARED_DYNAMIC(float, shared);                                                                       \
-    delta_forward<T>(p, q, k, v, beta, solved, weights, decays, initial, y, final_state, states, shared);        \
+#define DELTA_KERNELS(T)                                                                                     \
+  MIXTAPE_KERNEL(gated_delta_rule_chunks_##T, 256, GatedDeltaRuleParams p, Global<const T> q,                \
+                 Global<const T> k, Global<const float> g, Global<const float> beta, Global<float> solved,   \
+                 Global<float> weights, Global<float> decays) {                                              \
+    MIXTAPE_SHARED(float, stage, kDeltaStage);                                                               \
+    MIXTAPE_SHARED(float, a, kDeltaChunk*(kDeltaChunk + 1));                                                 \
+    MIXTAPE_SHARED(float, inverse, kDeltaChunk*(kDeltaChunk + 1));                                           \
+    MIXTAPE_SHARED(float, gates, 3 * kDeltaChunk);                                                           \
+    delta_chunks<T>(p, q, k, g, beta, solved, weights, decays, stage, a, inverse, gates);                    \
+  }                                                                                                          \
+  MIXTAPE_KERNEL(gated_delta_rule_forward_##T, 256, GatedDeltaRuleParams p, Global<const T> q,               \
+                 Global<const T> k, Global<const T> v, Global<const float> beta, Global<const float> solved, \
+                 Global<const float> weights, Global<const float> decays, Global<const float> initial,       \
+                 Global<T> y, Global<float> final_state, Global<float> states) {                             \
+    MIXTAPE_SHARED_DYNAMIC(float, shared);                                                                   \
+    delta_forward<T>(p, q, k, v, beta, solved, weights, decays, initial, y, final_state, states, shared);    \
   }
 MIXTAPE_VALUE_KERNELS(DELTA_KERNELS)
 

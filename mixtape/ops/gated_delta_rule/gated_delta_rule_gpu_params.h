@@ -22,6 +22,9 @@ constexpr std::int64_t delta_slice_floats(std::int64_t key_dim) {
   return kDeltaStage + 2 * kDeltaChunk * kDeltaSlice + 4 * kDeltaChunk + kDeltaSlice * key_dim;
 }
 
+// On matrix units: most keys and values of a head.
+inline constexpr int kDeltaTensorDim = 128;
+
 constexpr std::int64_t delta_slices(std::int64_t value_dim) {
   return (value_dim + kDeltaSlice - 1) / kDeltaSlice;
 }

@@ -148,6 +148,28 @@ MIXTAPE_DEVICE float decay_between(Shared<const float> high, Shared<const float>
   return exp_f32((high[t] - high[j]) + (low[t] - low[j]));
 }
 
+// The running sums of g, 0 beyond the chunk's positions, and beta.
+MIXTAPE_DEVICE void load_gates(const GatedDeltaRuleParams& p, const DeltaPlace& place, Global<const float> g,
+                               Global<const float> betas, Shared<float> high, Shared<float> low,
+                               Shared<float> beta) {
+  const int t = flat_thread();
+  if (t < kDeltaChunk) {
+    const std::int64_t at = place.gates(p) + t * p.value_heads;
+    high[t] = t < place.count ? static_cast<float>(g[at]) : 0.0f;
+    beta[t] = t < place.count ? static_cast<float>(betas[at]) : 0.0f;
+  }
+  barrier();
+  if (t != 0) return;
+  float sum = 0.0f, rest = 0.0f;
+  for (int i = 0; i < kDeltaChunk; ++i) {
+    const float next = high[i], grown = sum + next, added = grown - sum;
+    rest += (sum - (grown - added)) + (next - added);
+    sum = grown;
+    high[i] = sum;
+    low[i] = rest;
+  }
+}
+
 // The shared memory of a block that goes from chunk to chunk with its slice of a head's state.
 struct DeltaSlice {
   std::int64_t b, head;

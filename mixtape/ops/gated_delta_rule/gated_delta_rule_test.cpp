@@ -45,6 +45,22 @@ TEST(GatedDeltaRule, ChunksAreTheRecurrence) {
                                      .scale = 0.1},
                                     true),
              2);
+    if (device.name() == "sim") continue;  // minutes
+    check_op(device, gated_delta_rule_check(DType::bf16,
+                                            {.batch = 2,
+                                             .length = 200,
+                                             .key_heads = 2,
+                                             .value_heads = 4,
+                                             .key_dim = 128,
+                                             .value_dim = 128,
+                                             .scale = 0.1},
+                                            true));
+    check_op(
+        device,
+        gated_delta_rule_check(
+            DType::bf16,
+            {.length = 129, .key_heads = 1, .value_heads = 3, .key_dim = 64, .value_dim = 72, .scale = 0.125},
+            false));
   }
 }
 
