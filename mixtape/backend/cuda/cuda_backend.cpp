@@ -238,7 +238,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
     std::vector<void*> parameters;
     if (!l.params.empty()) parameters.push_back(const_cast<std::byte*>(l.params.data()));
     for (DevicePointer& p : pointers) parameters.push_back(&p);
-    if (l.shared_bytes > 32 * 1024) {  // with its static part, past the 48 KB that need no asking
+    if (l.shared_bytes > 8 * 1024) {  // with a static part of up to 40 KB, past the 48 KB that need no asking
       check(driver().FuncSetAttribute(function, kFunctionDynamicShared, static_cast<int>(l.shared_bytes)),
             l.kernel.c_str());
     }
