@@ -86,18 +86,16 @@ MIXTAPE_DEVICE void delta_backward_states_tensor(const GatedDeltaRuleParams& p, 
   };
   const int quarter = warp() % 4 * 16, half = warp() / 4 * 16, key = warp() * 16;
   float s[2][2][4];
-  const auto put_state = [&] {
-    each_pair(s, [&](int row, int col, float& v0, float& v1) {
-      put_parts<kDeltaTensorDim, kDeltaStateTile>(m.state, row, key + col, v0, v1);
-    });
-  };
+  const auto put_state = [&] { put_parts<kDeltaTensorDim, kDeltaStateTile>(s, m.state, 0, key); };
+  DeltaFactors factors;
   if (chunks > 0) {
     const DeltaPlace last = place_at(chunks - 1);
     copy_square(last, weights, m.weights);
     copy_keys(last, k, m.turns);
     copy_square(last, solved, m.turns + kDeltaKeyTile);
     copy_keys(last, q, m.queries);
-    load_factors(p, last, decays, betas, all_factors);
+    factors.load(p, last, decays, betas);
+    factors.put(all_factors);
     load_slopes(last);
     put_slopes();
   }
@@ -136,25 +134,29 @@ MIXTAPE_DEVICE void delta_backward_states_tensor(const GatedDeltaRuleParams& p, 
     });
     multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false>{m.slopes, half},
                                 DeltaOperand<kDeltaChunk, true, kDeltaSquare>{m.weights, quarter}, sums);
-    each_pair(sums, [&](int row, int col, float& v0, float& v1) {
-      put_parts<kDeltaChunk, kDeltaSliceTile>(m.du, half + row, quarter + col, v0, v1);
-    });
+    put_parts<kDeltaChunk, kDeltaSliceTile>(sums, m.du, half, quarter);
     wait_copies<1>();
     barrier();
     if (goes_on) {
       copy_square(next, weights, m.weights);
       load_slopes(next);
+      factors.load(p, next, decays, betas);
     } else {
       commit_copies();
     }
     float dr[1][2][4] = {};
     multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false, kDeltaSliceTile>{m.du, half},
                                 DeltaOperand<kDeltaChunk, true, kDeltaSquare>{inverse, quarter}, dr);
-    each_pair(dr, [&](int row, int col, float& v0, float& v1) {
-      const int t = quarter + col;
-      put_parts<kDeltaChunk, kDeltaSliceTile>(m.scaled_dr, half + row, t, -start[t] * beta[t] * v0,
-                                              -start[t + 1] * beta[t + 1] * v1);
-    });
+    float scaled[1][2][4];
+    MIXTAPE_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      MIXTAPE_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int t = quarter + n * 8 + lane() % 4 * 2 + e % 2;
+        scaled[0][n][e] = -start[t] * beta[t] * dr[0][n][e];
+      }
+    }
+    put_parts<kDeltaChunk, kDeltaSliceTile>(scaled, m.scaled_dr, half, quarter);
     wait_copies<1>();
     barrier();
     if (goes_on) {
@@ -172,7 +174,7 @@ MIXTAPE_DEVICE void delta_backward_states_tensor(const GatedDeltaRuleParams& p, 
     store_value_gradients(p, place, columns, half, quarter, beta, dr, m.du + warp() * 512, out);
     if (goes_on) {
       put_slopes();
-      load_factors(p, next, decays, betas, all_factors + (i + 1) % 2 * 3 * kDeltaChunk);
+      factors.put(all_factors + (i + 1) % 2 * 3 * kDeltaChunk);
     }
     wait_copies<0>();
     barrier();
@@ -331,26 +333,39 @@ struct DeltaKeysHead {
 
   // z = beta (v - D[t] K S^T), u = (I + A)^-1 z, and of dbeta dr (v - D[t] K S^T).
   MIXTAPE_DEVICE void make_values(Global<const bf16> v) {
+    const auto own = delta_values_of(p, place, v);
+    Pack<bf16, 2> values[4][2];  // asked for before the product
+    MIXTAPE_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      MIXTAPE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int t = row + half * 8 + lane() / 4, at = col + n * 8 + lane() % 4 * 2;
+        values[n][half] = {};
+        if (t < own.count && at < own.dim) values[n][half] = load_pack<2>(own.p + (t * own.step + at));
+      }
+    }
     float product[1][4][4] = {};
     multiply_parts<kDeltaTensorDim>(Natural{m.keys, row}, Natural{m.state, col}, product);
-    const auto own = delta_values_of(p, place, v);
-    each_pair_of_half(product, [&](int half, int r, int c, float& v0, float& v1) {
-      const int t = row + r, at = col + c;
-      Pack<bf16, 2> pair = {};
-      if (t < own.count && at < own.dim) pair = load_pack<2>(own.p + (t * own.step + at));
-      const float z0 = fma_f32(-f.start[t], v0, to_f32(pair.v[0]));
-      const float z1 = fma_f32(-f.start[t], v1, to_f32(pair.v[1]));
-      const Pack<bf16, 2> slope = pair_at<kDeltaTensorDim>(m.dr, t, at);
-      float& sum = sums.dbeta[half];
-      sum = fma_f32(to_f32(slope.v[0]), z0, fma_f32(to_f32(slope.v[1]), z1, sum));
-      put_pair<kDeltaTensorDim>(m.z, t, at, f.beta[t] * z0, f.beta[t] * z1);
-    });
+    MIXTAPE_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      MIXTAPE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int t = row + half * 8 + lane() / 4;
+        const Pack<bf16, 2> slope = pair_at<kDeltaTensorDim>(m.dr, t, col + n * 8 + lane() % 4 * 2);
+        MIXTAPE_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          float& v_of = product[0][n][half * 2 + e];
+          const float z = fma_f32(-f.start[t], v_of, to_f32(values[n][half].v[e]));
+          sums.dbeta[half] = fma_f32(to_f32(slope.v[e]), z, sums.dbeta[half]);
+          v_of = f.beta[t] * z;
+        }
+      }
+    }
+    put_rounded<kDeltaTensorDim>(product, m.z, row, col);
     barrier();
     clear(product);
     multiply_parts<kDeltaChunk>(Square{m.solved, row}, Dense{m.z, col}, product);
-    each_pair(product, [&](int r, int c, float& v0, float& v1) {
-      put_pair<kDeltaTensorDim>(m.u, row + r, col + c, v0, v1);
-    });
+    put_rounded<kDeltaTensorDim>(product, m.u, row, col);
   }
 
   // The gradients of scale D[t,j] q[t].k[j] and of D[t,j] k[t].k[j], the second times beta[t] too.
@@ -359,20 +374,21 @@ struct DeltaKeysHead {
     float of_weights[1][2][4] = {}, of_a[1][2][4] = {};
     multiply_parts<kDeltaTensorDim>(Natural{m.slopes, row}, Natural{m.u, first}, of_weights);
     multiply_parts<kDeltaTensorDim>(Natural{m.dr, row}, Natural{m.u, first}, of_a);
-    const auto times_decay = [&](float v, int t, int j, bool is_seen) {
-      return is_seen ? v * decay_between(f.high, f.low, t, j) : 0.0f;
-    };
-    each_pair(of_weights, [&](int r, int c, float& v0, float& v1) {
-      const int t = row + r, j = first + c;
-      put_pair<kDeltaChunk>(m.dweights, t, j, times_decay(v0 * p.scale, t, j, j <= t),
-                            times_decay(v1 * p.scale, t, j + 1, j + 1 <= t));
-    });
-    each_pair(of_a, [&](int r, int c, float& v0, float& v1) {
-      const int t = row + r, j = first + c;
-      const float d0 = times_decay(-v0, t, j, j < t), d1 = times_decay(-v1, t, j + 1, j + 1 < t);
-      put_pair<kDeltaChunk>(m.da, t, j, d0, d1);
-      put_pair<kDeltaChunk>(m.scaled_da, t, j, f.beta[t] * d0, f.beta[t] * d1);
-    });
+    float scaled_a[1][2][4];
+    MIXTAPE_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      MIXTAPE_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int t = row + e / 2 * 8 + lane() / 4, j = first + n * 8 + lane() % 4 * 2 + e % 2;
+        const float decay = j <= t ? decay_between(f.high, f.low, t, j) : 0.0f;
+        of_weights[0][n][e] = j <= t ? of_weights[0][n][e] * p.scale * decay : 0.0f;
+        of_a[0][n][e] = j < t ? -of_a[0][n][e] * decay : 0.0f;
+        scaled_a[0][n][e] = f.beta[t] * of_a[0][n][e];
+      }
+    }
+    put_rounded<kDeltaChunk>(of_weights, m.dweights, row, first);
+    put_rounded<kDeltaChunk>(of_a, m.da, row, first);
+    put_rounded<kDeltaChunk>(scaled_a, m.scaled_da, row, first);
   }
 
   MIXTAPE_DEVICE void add_query_gradients(float (&dq)[1][4][4]) {

@@ -97,29 +97,30 @@ MIXTAPE_DEVICE void delta_chunks_tensor(const GatedDeltaRuleParams& p, Global<co
   wait_copies<0>();
   barrier();
   const int row = warp() / 2 * 16, col = warp() % 2 * 32;
-  const DeltaOperand<kDeltaTensorDim, false> columns{keys, col};
-  float sums[1][4][4] = {};
-  multiply_parts<kDeltaTensorDim>(DeltaOperand<kDeltaTensorDim, false>{keys, row}, columns, sums);
-  const auto times_decay = [&](float v, float factor, int i, int j) {
-    return v * factor * decay_between(high, low, i, j);
-  };
-  each_pair(sums, [&](int r, int c, float& v0, float& v1) {
-    const int i = row + r, j = col + c;
-    a[i * kInverseStep + j] = j < i ? times_decay(v0, beta[i], i, j) : 0.0f;
-    a[i * kInverseStep + j + 1] = j + 1 < i ? times_decay(v1, beta[i], i, j + 1) : 0.0f;
-  });
-  clear(sums);
-  multiply_parts<kDeltaTensorDim>(DeltaOperand<kDeltaTensorDim, false>{queries, row}, columns, sums);
+  float of_keys[1][4][4] = {}, of_queries[1][4][4] = {};
   const Global<bf16> own_weights = weights + index * 2 * kDeltaSquare;
-  each_pair(sums, [&](int r, int c, float& v0, float& v1) {
-    const int i = row + r, j = col + c;
-    const float w0 = j <= i ? times_decay(v0, p.scale, i, j) : 0.0f;
-    const float w1 = j + 1 <= i ? times_decay(v1, p.scale, i, j + 1) : 0.0f;
-    const Pack<bf16, 2> upper = {{from_f32<bf16>(w0), from_f32<bf16>(w1)}};
-    const Pack<bf16, 2> lower = {{low_part(w0, upper.v[0]), low_part(w1, upper.v[1])}};
-    store_pack(own_weights + (i * kDeltaChunk + j), upper);
-    store_pack(own_weights + (kDeltaSquare + i * kDeltaChunk + j), lower);
-  });
+  if (col <= row + 15) {  // else above the diagonal
+    const DeltaOperand<kDeltaTensorDim, false> columns{keys, col};
+    multiply_parts<kDeltaTensorDim>(DeltaOperand<kDeltaTensorDim, false>{keys, row}, columns, of_keys);
+    multiply_parts<kDeltaTensorDim>(DeltaOperand<kDeltaTensorDim, false>{queries, row}, columns, of_queries);
+  }
+  MIXTAPE_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    MIXTAPE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int i = row + half * 8 + lane() / 4, j = col + n * 8 + lane() % 4 * 2;
+      float w[2];
+      MIXTAPE_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const float decay = j + e <= i ? decay_between(high, low, i, j + e) : 0.0f;
+        a[i * kInverseStep + j + e] = j + e < i ? of_keys[0][n][half * 2 + e] * beta[i] * decay : 0.0f;
+        w[e] = j + e <= i ? of_queries[0][n][half * 2 + e] * p.scale * decay : 0.0f;
+      }
+      const Pack<bf16, 2> upper = rounded_pair(w[0], w[1]);
+      store_pack(own_weights + (i * kDeltaChunk + j), upper);
+      store_pack(own_weights + (kDeltaSquare + i * kDeltaChunk + j), low_pair(w[0], w[1], upper));
+    }
+  }
   const int at = flat_thread();
   if (at < kDeltaChunk) {
     const Global<float> own = decays + index * kDeltaDecays;
@@ -165,22 +166,19 @@ struct DeltaForwardMemory {
   }
 };
 
-// 16 positions of y from a warp's products, by `stage`, [16][kValueStep].
+// 16 values of 16 positions of y from a warp's product, by `stage`, [16][16].
 MIXTAPE_DEVICE void store_outputs(const GatedDeltaRuleParams& p, const DeltaPlace& place,
-                                  const DeltaColumns& c, int first, float (&sums)[2][2][4],
+                                  const DeltaColumns& c, int first_value, int first, float (&sums)[1][2][4],
                                   Shared<bf16> stage, Global<bf16> y) {
   each_pair(sums, [&](int row, int col, float& v0, float& v1) {
-    stage[col * kValueStep + row] = from_f32<bf16>(v0);
-    stage[(col + 1) * kValueStep + row] = from_f32<bf16>(v1);
+    stage[col * 16 + row] = from_f32<bf16>(v0);
+    stage[(col + 1) * 16 + row] = from_f32<bf16>(v1);
   });
   lane_barrier();
-  MIXTAPE_UNROLL
-  for (int i = lane(); i < 64; i += 32) {
-    const int t = i / 4, v = i % 4 * 8;
-    if (first + t >= place.count || v >= c.cols) continue;
-    store_pack(y + (place.values(p) + (first + t) * p.value_heads * p.value_dim + c.first + v),
-               load_pack<8>(stage + (t * kValueStep + v)));
-  }
+  const int t = first + lane() / 2, v = first_value + lane() % 2 * 8;
+  if (t < place.count && v < c.cols)
+    store_pack(y + (place.values(p) + t * p.value_heads * p.value_dim + c.first + v),
+               load_pack<8>(stage + (lane() / 2 * 16 + lane() % 2 * 8)));
 }
 
 MIXTAPE_DEVICE void delta_forward_tensor(const GatedDeltaRuleParams& p, Global<const bf16> q,
@@ -208,27 +206,21 @@ MIXTAPE_DEVICE void delta_forward_tensor(const GatedDeltaRuleParams& p, Global<c
   const auto copy_keys = [&](const DeltaPlace& place, Shared<bf16> to) {
     copy_rows<kDeltaTensorDim, kDeltaChunk, 256>(delta_keys(p, place, k), to);
   };
-  const int quarter = warp() % 4, key = warp() * 32;
-  const bool has_state = warp() < 4;  // the other warps make y
-  float s[2][4][4];
-  clear(s);
-  const auto put_state = [&] {
-    each_pair(s, [&](int row, int col, float& v0, float& v1) {
-      put_parts<kDeltaTensorDim, kDeltaStateTile>(m.state, row, key + col, v0, v1);
-    });
-  };
+  // A warp's part: of z, u and y 16 values and 16 positions, of the state 16 keys.
+  const int quarter = warp() % 4 * 16, half = warp() / 4 * 16, key = warp() * 16;
+  float s[2][2][4];
+  DeltaFactors factors;
   if (chunks > 0) {
     copy_queries_and_values(place_at(0));
     copy_keys(place_at(0), m.turns);
     commit_copies();
     copy_square(place_at(0), solved, m.turns + kDeltaKeyTile);
     copy_square(place_at(0), weights, m.weights);
-    load_factors(p, place_at(0), decays, betas, all_factors);
+    factors.load(p, place_at(0), decays, betas);
+    factors.put(all_factors);
   }
-  if (has_state) {
-    load_state(p, columns, key, p.has_initial != 0, initial, s);
-    put_state();
-  }
+  load_state(p, columns, key, p.has_initial != 0, initial, s);
+  put_parts<kDeltaTensorDim, kDeltaStateTile>(s, m.state, 0, key);
   wait_copies<2>();
   barrier();
   MIXTAPE_ROLLED
@@ -239,59 +231,55 @@ MIXTAPE_DEVICE void delta_forward_tensor(const GatedDeltaRuleParams& p, Global<c
                        inverse = m.turns + (chunk + 1) % 2 * kDeltaKeyTile;
     const Shared<float> start = all_factors + chunk % 2 * 3 * kDeltaChunk, to_end = start + kDeltaChunk,
                         beta = to_end + kDeltaChunk;
-    float sums[2][2][4] = {};
-    multiply_parts<kDeltaTensorDim>(
-        DeltaOperand<kDeltaTensorDim, false, kDeltaStateTile>{m.state, 0},
-        DeltaOperand<kDeltaTensorDim, false>{has_state ? keys : m.queries, quarter * 16}, sums);
-    each_pair(sums, [&](int row, int col, float& v0, float& v1) {
-      const int t = quarter * 16 + col;
-      if (has_state) {
-        v0 = beta[t] * fma_f32(-start[t], v0, to_f32(m.values[t * kValueStep + row]));
-        v1 = beta[t + 1] * fma_f32(-start[t + 1], v1, to_f32(m.values[(t + 1) * kValueStep + row]));
-        put_parts<kDeltaChunk, kDeltaSliceTile>(m.z, row, t, v0, v1);
-      } else {
-        v0 *= start[t] * p.scale;
-        v1 *= start[t + 1] * p.scale;
-      }
+    float z[1][2][4] = {}, out[1][2][4] = {};
+    using Positions = DeltaOperand<kDeltaTensorDim, false>;
+    multiply_parts<kDeltaTensorDim>(DeltaOperand<kDeltaTensorDim, false, kDeltaStateTile>{m.state, half},
+                                    Positions{keys, quarter}, Positions{m.queries, quarter}, z, out);
+    each_pair(z, [&](int row, int col, float& v0, float& v1) {
+      const int t = quarter + col, at = t * kValueStep + half + row;
+      v0 = beta[t] * fma_f32(-start[t], v0, to_f32(m.values[at]));
+      v1 = beta[t + 1] * fma_f32(-start[t + 1], v1, to_f32(m.values[at + kValueStep]));
+    });
+    put_parts<kDeltaChunk, kDeltaSliceTile>(z, m.z, half, quarter);
+    each_pair(out, [&](int, int col, float& v0, float& v1) {
+      v0 *= start[quarter + col] * p.scale, v1 *= start[quarter + col + 1] * p.scale;
     });
     wait_copies<1>();
     barrier();
-    if (goes_on) copy_queries_and_values(next);
+    if (goes_on) {
+      copy_queries_and_values(next);
+      factors.load(p, next, decays, betas);
+    }
     commit_copies();
-    const int half = warp() / 4 * 16;
-    float added[1][2][4] = {};
+    float u[1][2][4] = {};
     multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false, kDeltaSliceTile>{m.z, half},
-                                DeltaOperand<kDeltaChunk, false, kDeltaSquare>{inverse, quarter * 16}, added);
-    each_pair(added, [&](int row, int col, float& v0, float& v1) {
-      const int t = quarter * 16 + col;
-      put_parts<kDeltaChunk, kDeltaSliceTile>(m.u, half + row, t, v0, v1);
-      put_parts<kDeltaChunk, kDeltaSliceTile>(m.u_to_end, half + row, t, to_end[t] * v0, to_end[t + 1] * v1);
+                                DeltaOperand<kDeltaChunk, false, kDeltaSquare>{inverse, quarter}, u);
+    put_parts<kDeltaChunk, kDeltaSliceTile>(u, m.u, half, quarter);
+    each_pair(u, [&](int, int col, float& v0, float& v1) {
+      v0 *= to_end[quarter + col], v1 *= to_end[quarter + col + 1];
     });
+    put_parts<kDeltaChunk, kDeltaSliceTile>(u, m.u_to_end, half, quarter);
     wait_copies<1>();
     barrier();
     if (goes_on) copy_keys(next, inverse);
     commit_copies();
-    if (has_state) {
-      if (p.keeps_states != 0) store_state(p, columns, key, columns.at(p, place), false, states, s);
-      const float whole = start[kDeltaChunk - 1];
-      each_pair(s, [&](int, int, float& v0, float& v1) { v0 *= whole, v1 *= whole; });
-      multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false, kDeltaSliceTile>{m.u_to_end, 0},
-                                  DeltaOperand<kDeltaTensorDim, true>{keys, key}, s);
-      put_state();
-    } else {
-      multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false, kDeltaSliceTile>{m.u, 0},
-                                  DeltaOperand<kDeltaChunk, false, kDeltaSquare>{m.weights, quarter * 16},
-                                  sums);
-      store_outputs(p, place, columns, quarter * 16, sums, m.z + quarter * 16 * kValueStep, y);
-    }
-    if (goes_on) load_factors(p, next, decays, betas, all_factors + (chunk + 1) % 2 * 3 * kDeltaChunk);
+    if (p.keeps_states != 0) store_state(p, columns, key, columns.at(p, place), false, states, s);
+    const float whole = start[kDeltaChunk - 1];
+    each_pair(s, [&](int, int, float& v0, float& v1) { v0 *= whole, v1 *= whole; });
+    multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false, kDeltaSliceTile>{m.u_to_end, 0},
+                                DeltaOperand<kDeltaTensorDim, true>{keys, key}, s);
+    put_parts<kDeltaTensorDim, kDeltaStateTile>(s, m.state, 0, key);
+    multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false, kDeltaSliceTile>{m.u, half},
+                                DeltaOperand<kDeltaChunk, false, kDeltaSquare>{m.weights, quarter}, out);
+    store_outputs(p, place, columns, half, quarter, out, m.z + warp() * 256, y);
+    if (goes_on) factors.put(all_factors + (chunk + 1) % 2 * 3 * kDeltaChunk);
     wait_copies<0>();
     barrier();
     if (!goes_on) break;
     copy_square(next, solved, keys);
     copy_square(next, weights, m.weights);
   }
-  if (has_state) store_state(p, columns, key, columns.own(p), false, final_state, s);
+  store_state(p, columns, key, columns.own(p), false, final_state, s);
 }
 
 MIXTAPE_KERNEL_BLOCKS(gated_delta_rule_forward_tensor, 256, 2, GatedDeltaRuleParams p, Global<const bf16> q,

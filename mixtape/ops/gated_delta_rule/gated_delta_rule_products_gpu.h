@@ -148,7 +148,17 @@ MIXTAPE_DEVICE float decay_between(Shared<const float> high, Shared<const float>
   return exp_f32((high[t] - high[j]) + (low[t] - low[j]));
 }
 
-// The running sums of g, 0 beyond the chunk's positions, and beta.
+// A sum in two floats, and of two of them.
+struct DeltaSum {
+  float high, low;
+};
+MIXTAPE_DEVICE DeltaSum sum_of(const DeltaSum& a, const DeltaSum& b) {
+  const float high = a.high + b.high, added = high - a.high;
+  return {high, (a.low + b.low) + ((a.high - (high - added)) + (b.high - added))};
+}
+
+// The running sums of g, 0 beyond the chunk's positions, and beta. Two positions a lane of the first warp, then as a
+// tree over the lanes.
 MIXTAPE_DEVICE void load_gates(const GatedDeltaRuleParams& p, const DeltaPlace& place, Global<const float> g,
                                Global<const float> betas, Shared<float> high, Shared<float> low,
                                Shared<float> beta) {
@@ -159,15 +169,20 @@ MIXTAPE_DEVICE void load_gates(const GatedDeltaRuleParams& p, const DeltaPlace& 
     beta[t] = t < place.count ? static_cast<float>(betas[at]) : 0.0f;
   }
   barrier();
-  if (t != 0) return;
-  float sum = 0.0f, rest = 0.0f;
-  for (int i = 0; i < kDeltaChunk; ++i) {
-    const float next = high[i], grown = sum + next, added = grown - sum;
-    rest += (sum - (grown - added)) + (next - added);
-    sum = grown;
-    high[i] = sum;
-    low[i] = rest;
+  if (warp() != 0) return;
+  const float first = high[2 * t], second = high[2 * t + 1];
+  DeltaSum sum = sum_of({first, 0.0f}, {second, 0.0f});
+  MIXTAPE_UNROLL
+  for (int step = 1; step < kLanes; step *= 2) {
+    const int from = t >= step ? t - step : t;
+    const DeltaSum before = {lane_shuffle(sum.high, from), lane_shuffle(sum.low, from)};
+    if (t >= step) sum = sum_of(before, sum);
   }
+  const DeltaSum before_second = sum_of(sum, {-second, 0.0f});
+  high[2 * t] = before_second.high;
+  low[2 * t] = before_second.low;
+  high[2 * t + 1] = sum.high;
+  low[2 * t + 1] = sum.low;
 }
 
 // The shared memory of a block that goes from chunk to chunk with its slice of a head's state.

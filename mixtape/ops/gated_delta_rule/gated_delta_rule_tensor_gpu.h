@@ -23,25 +23,27 @@ struct DeltaOperand {
   int first;
 };
 
-// sums += a b^T: 16 M rows of a, 16 N of b.
-template <int Depth, int M, int N2, class A, class B>
-MIXTAPE_DEVICE void multiply_parts(const A& a, const B& b, float (&sums)[M][N2][4]) {
-  const int place_a = left_place<A::kWidth, A::kDense>(), place_b = right_place<B::kWidth, B::kDense>();
-  MIXTAPE_UNROLL
-  for (int depth = 0; depth < Depth; depth += 16) {
-    std::uint32_t high[M][4], low[M][4];
+// 16 M rows of a, 16 of its depth.
+template <int M, class A>
+struct DeltaLeft {
+  std::uint32_t high[M][4], low[M][4];
+  MIXTAPE_DEVICE void load(const A& a, int place, int depth) {
     MIXTAPE_UNROLL
     for (int m = 0; m < M; ++m) {
-      load_fragment<A::kWidth, A::kDense>(a.tile, place_a, a.first + m * 16, depth, high[m]);
+      load_fragment<A::kWidth, A::kDense>(a.tile, place, a.first + m * 16, depth, high[m]);
       if constexpr (A::kLow > 0)
-        load_fragment<A::kWidth, A::kDense>(a.tile + A::kLow, place_a, a.first + m * 16, depth, low[m]);
+        load_fragment<A::kWidth, A::kDense>(a.tile + A::kLow, place, a.first + m * 16, depth, low[m]);
     }
+  }
+  // sums += of it and of 8 N2 rows of b.
+  template <int N2, class B>
+  MIXTAPE_DEVICE void multiply(const B& b, int place, int depth, float (&sums)[M][N2][4]) const {
     MIXTAPE_UNROLL
     for (int n = 0; n < N2; n += 2) {
       std::uint32_t right[4], right_low[4];
-      load_fragment<B::kWidth, B::kDense>(b.tile, place_b, b.first + n * 8, depth, right);
+      load_fragment<B::kWidth, B::kDense>(b.tile, place, b.first + n * 8, depth, right);
       if constexpr (B::kLow > 0)
-        load_fragment<B::kWidth, B::kDense>(b.tile + B::kLow, place_b, b.first + n * 8, depth, right_low);
+        load_fragment<B::kWidth, B::kDense>(b.tile + B::kLow, place, b.first + n * 8, depth, right_low);
       MIXTAPE_UNROLL
       for (int m = 0; m < M; ++m) {
         MIXTAPE_UNROLL
@@ -53,6 +55,40 @@ MIXTAPE_DEVICE void multiply_parts(const A& a, const B& b, float (&sums)[M][N2][
         }
       }
     }
+  }
+};
+
+template <class A>
+MIXTAPE_DEVICE int place_of_left() {
+  return left_place<A::kWidth, A::kDense>();
+}
+template <class B>
+MIXTAPE_DEVICE int place_of_right() {
+  return right_place<B::kWidth, B::kDense>();
+}
+
+// sums += a b^T: 16 M rows of a, 8 N2 of b.
+template <int Depth, int M, int N2, class A, class B>
+MIXTAPE_DEVICE void multiply_parts(const A& a, const B& b, float (&sums)[M][N2][4]) {
+  const int place_a = place_of_left<A>(), place_b = place_of_right<B>();
+  MIXTAPE_UNROLL
+  for (int depth = 0; depth < Depth; depth += 16) {
+    DeltaLeft<M, A> left;
+    left.load(a, place_a, depth);
+    left.multiply(b, place_b, depth, sums);
+  }
+}
+// Of two operands alike with one a.
+template <int Depth, int M, int N2, class A, class B>
+MIXTAPE_DEVICE void multiply_parts(const A& a, const B& b0, const B& b1, float (&sums0)[M][N2][4],
+                                   float (&sums1)[M][N2][4]) {
+  const int place_a = place_of_left<A>(), place_b = place_of_right<B>();
+  MIXTAPE_UNROLL
+  for (int depth = 0; depth < Depth; depth += 16) {
+    DeltaLeft<M, A> left;
+    left.load(a, place_a, depth);
+    left.multiply(b0, place_b, depth, sums0);
+    left.multiply(b1, place_b, depth, sums1);
   }
 }
 
@@ -95,20 +131,57 @@ MIXTAPE_DEVICE int place_of(int row, int col) {
 }
 MIXTAPE_DEVICE bf16 low_part(float v, bf16 high) { return from_f32<bf16>(v - to_f32(high)); }
 
-// Two neighbours of a tile's row, rounded.
-template <int Width>
-MIXTAPE_DEVICE void put_pair(Shared<bf16> tile, int row, int col, float v0, float v1) {
-  const Pack<bf16, 2> pair = {{from_f32<bf16>(v0), from_f32<bf16>(v1)}};
-  store_pack(tile + place_of<Width>(row, col), pair);
+// Two values as bf16, and what that leaves of them.
+MIXTAPE_DEVICE Pack<bf16, 2> rounded_pair(float v0, float v1) {
+  const std::uint32_t bits = pack_pair<bf16>(v0, v1);
+  Pack<bf16, 2> pair;
+  pair.v[0].bits = static_cast<std::uint16_t>(bits);
+  pair.v[1].bits = static_cast<std::uint16_t>(bits >> 16);
+  return pair;
 }
-// In two parts.
-template <int Width, int Low>
-MIXTAPE_DEVICE void put_parts(Shared<bf16> tile, int row, int col, float v0, float v1) {
-  const Pack<bf16, 2> high = {{from_f32<bf16>(v0), from_f32<bf16>(v1)}};
-  const Pack<bf16, 2> low = {{low_part(v0, high.v[0]), low_part(v1, high.v[1])}};
-  const int at = place_of<Width>(row, col);
-  store_pack(tile + at, high);
-  store_pack(tile + (at + Low), low);
+MIXTAPE_DEVICE Pack<bf16, 2> low_pair(float v0, float v1, const Pack<bf16, 2>& high) {
+  return rounded_pair(v0 - to_f32(high.v[0]), v1 - to_f32(high.v[1]));
+}
+
+// Where a lane's pair of a product lies in a tile whose row `row` and column `col`, multiples of 8, are the product's
+// first ones: (place ^ col) + row * Width.
+template <int Width>
+MIXTAPE_DEVICE int pair_place() {
+  return hidden(swizzled<Width>(lane() / 4, 0) + lane() % 4 * 2);
+}
+// Puts products, rounded or in two parts, into a tile.
+template <int Width, int M, int N2>
+MIXTAPE_DEVICE void put_rounded(const float (&v)[M][N2][4], Shared<bf16> tile, int row, int col) {
+  const int place = pair_place<Width>();
+  MIXTAPE_UNROLL
+  for (int m = 0; m < M; ++m) {
+    MIXTAPE_UNROLL
+    for (int n = 0; n < N2; ++n) {
+      MIXTAPE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int at = (place ^ (col + n * 8)) + (row + m * 16 + half * 8) * Width;
+        store_pack(tile + at, rounded_pair(v[m][n][half * 2], v[m][n][half * 2 + 1]));
+      }
+    }
+  }
+}
+template <int Width, int Low, int M, int N2>
+MIXTAPE_DEVICE void put_parts(const float (&v)[M][N2][4], Shared<bf16> tile, int row, int col) {
+  const int place = pair_place<Width>();
+  MIXTAPE_UNROLL
+  for (int m = 0; m < M; ++m) {
+    MIXTAPE_UNROLL
+    for (int n = 0; n < N2; ++n) {
+      MIXTAPE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int at = (place ^ (col + n * 8)) + (row + m * 16 + half * 8) * Width;
+        const float v0 = v[m][n][half * 2], v1 = v[m][n][half * 2 + 1];
+        const Pack<bf16, 2> high = rounded_pair(v0, v1);
+        store_pack(tile + at, high);
+        store_pack(tile + (at + Low), low_pair(v0, v1, high));
+      }
+    }
+  }
 }
 template <int Width>
 MIXTAPE_DEVICE Pack<bf16, 2> pair_at(Shared<bf16> tile, int row, int col) {
@@ -151,17 +224,28 @@ struct DeltaColumns {
   }
 };
 
-// A chunk's factors by position, [3][64]: the decays from the start and to the end, and beta.
-MIXTAPE_DEVICE void load_factors(const GatedDeltaRuleParams& p, const DeltaPlace& place,
-                                 Global<const float> decays, Global<const float> betas, Shared<float> to) {
-  const int t = flat_thread();
-  if (t >= kDeltaChunk) return;
-  const Global<const float> own = decays + place.index(p) * kDeltaDecays;
-  to[t] = own[t];
-  to[kDeltaChunk + t] = own[kDeltaChunk + t];
-  to[2 * kDeltaChunk + t] =
-      t < place.count ? static_cast<float>(betas[place.gates(p) + t * p.value_heads]) : 0.0f;
-}
+// A chunk's factors by position, [3][64]: the decays from the start and to the end, and beta. They are asked for long
+// before they are put down.
+struct DeltaFactors {
+  float start = 0.0f, to_end = 0.0f, beta = 0.0f;
+
+  MIXTAPE_DEVICE void load(const GatedDeltaRuleParams& p, const DeltaPlace& place, Global<const float> decays,
+                           Global<const float> betas) {
+    const int t = flat_thread();
+    if (t >= kDeltaChunk) return;
+    const Global<const float> own = decays + place.index(p) * kDeltaDecays;
+    start = own[t];
+    to_end = own[kDeltaChunk + t];
+    beta = t < place.count ? static_cast<float>(betas[place.gates(p) + t * p.value_heads]) : 0.0f;
+  }
+  MIXTAPE_DEVICE void put(Shared<float> to) const {
+    const int t = flat_thread();
+    if (t >= kDeltaChunk) return;
+    to[t] = start;
+    to[kDeltaChunk + t] = to_end;
+    to[2 * kDeltaChunk + t] = beta;
+  }
+};
 
 // Lanes' parts of a state in f32, rows from `first_key` on as keys: to and from memory.
 template <int N2>
