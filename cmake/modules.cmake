@@ -247,12 +247,16 @@ endfunction()
 
 macro(mixtape_tests)
   find_package(GTest REQUIRED)
+  set(test_devices cpu,sim)
+  if(MIXTAPE_SANITIZE)
+    set(test_devices cpu)  # the simulator checks every access of a kernel itself
+  endif()
   foreach(entry ${MIXTAPE_TEST_LIST})
     mixtape_program("${entry}" test_name)
     target_link_libraries(${test_name} PRIVATE GTest::gtest GTest::gmock GTest::gtest_main)
     add_test(NAME ${test_name} COMMAND ${test_name})
     set_tests_properties(${test_name} PROPERTIES WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} ENVIRONMENT
-                         "OMP_NUM_THREADS=2;OMP_WAIT_POLICY=passive;MIXTAPE_TEST_DEVICES=cpu,sim;MIXTAPE_TEST_TMP=${CMAKE_BINARY_DIR}")
+                         "OMP_NUM_THREADS=2;OMP_WAIT_POLICY=passive;MIXTAPE_TEST_DEVICES=${test_devices};MIXTAPE_TEST_TMP=${CMAKE_BINARY_DIR}")
   endforeach()
   if(EXISTS ${CMAKE_SOURCE_DIR}/tests/CMakeLists.txt)
     add_subdirectory(tests)
