@@ -106,15 +106,17 @@ class SimQueue final : public gpu::Queue {
 
   void launch(const gpu::Launch& launch) override {
     gpu::trace_launch(launch);
-    static constexpr std::array kNames = {
-        "argument 0",  "argument 1",  "argument 2",  "argument 3",  "argument 4",  "argument 5",
-        "argument 6",  "argument 7",  "argument 8",  "argument 9",  "argument 10", "argument 11",
-        "argument 12", "argument 13", "argument 14", "argument 15", "argument 16"};
+    static const std::vector<std::string> kNames = [] {
+      std::vector<std::string> names;
+      for (int i = 0; i < 64; ++i) names.push_back(str("argument ", i));
+      return names;
+    }();
     std::vector<View> views;
     for (const gpu::Argument& a : launch.arguments) {
       const auto begin = static_cast<std::int64_t>(a.offset);
       Region* region = a.memory == nullptr ? nullptr : &region_of(*a.memory);
-      views.emplace_back(region, begin, begin + static_cast<std::int64_t>(a.bytes), kNames.at(views.size()));
+      views.emplace_back(region, begin, begin + static_cast<std::int64_t>(a.bytes),
+                         kNames.at(views.size()).c_str());
     }
     run_kernel(launch.kernel, {launch.grid, launch.block, launch.shared_bytes}, launch.params, views);
   }

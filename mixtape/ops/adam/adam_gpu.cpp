@@ -4,16 +4,27 @@
 namespace mixtape::gpu {
 namespace {
 
-// A launch per tensor.
+// Neighbours of the same dtypes, up to kAdamTensors of them, share a launch.
 void adam_step(const Call& call) {
-  AdamTensorParams p{call.params<AdamParams>(), 0, 0};
   const std::size_t tensors = call.dispatch.reads.size() - 1;  // the last are the units
-  for (std::size_t t = 0; t < tensors; ++t) {
-    const Buffer &g = call.read(t), &value = call.write(3 * t);
-    p.count = g.numel();
-    p.tensor = static_cast<std::int64_t>(t);
-    call.launch(str("adam_step_", value.dtype(), "_", g.dtype()), grid_for(p.count, 4), kBlock256, p,
-                {call.read(tensors), g, value, call.write(3 * t + 1), call.write(3 * t + 2)});
+  const auto kernel_of = [&](std::size_t t) {
+    return str("adam_step_", call.write(3 * t).dtype(), "_", call.read(t).dtype());
+  };
+  for (std::size_t begin = 0, end = 0; begin < tensors; begin = end) {
+    const std::string kernel = kernel_of(begin);
+    AdamGroupParams p{call.params<AdamParams>(), static_cast<std::int64_t>(begin), {}, {}};
+    std::int64_t blocks = 0;
+    std::vector<Argument> arguments(1 + 4 * kAdamTensors);
+    arguments[0] = call.read(tensors);
+    for (; end < tensors && end - begin < kAdamTensors && kernel_of(end) == kernel; ++end) {
+      const std::size_t t = end - begin;
+      p.counts[t] = call.read(end).numel();
+      p.first_blocks[t] = blocks;
+      blocks += ceil_div(p.counts[t], kAdamLaunchBlock);
+      arguments[1 + t] = call.read(end);
+      for (std::size_t i = 0; i < 3; ++i) arguments[1 + (i + 1) * kAdamTensors + t] = call.write(3 * end + i);
+    }
+    call.launch(kernel, grid_of(blocks), kBlock256, p, arguments);
   }
 }
 

@@ -3,7 +3,7 @@
 
 namespace mixtape {
 
-// Four neighbouring elements: their m, v and p in, then out.
+// Neighbouring elements: their m, v and p in, then out.
 template <class P, class G, int N>
 MIXTAPE_DEVICE void update(const AdamParams& o, float rate, const Pack<G, N>& g, Pack<float, N>& m,
                            Pack<float, N>& v, Pack<P, N>& p) {
@@ -28,22 +28,47 @@ MIXTAPE_DEVICE void update_at(const AdamParams& o, float rate, std::int64_t i, G
   store_pack(p + i, parameter);
 }
 
-// Four elements per thread.
-template <class P, class G>
-MIXTAPE_DEVICE void adam_step(const AdamTensorParams& a, Global<const float> units, Global<const G> g,
-                              Global<P> p, Global<float> m, Global<float> v) {
-  constexpr int kPack = 4;
-  const std::int64_t i = global_thread() * kPack;
-  const float rate = a.options.lr * units[a.tensor] * a.options.correction1;
-  const bool is_packed = is_aligned(g, kPack * sizeof(G)) && is_aligned(p, kPack * sizeof(P)) &&
-                         is_aligned(m, 16) && is_aligned(v, 16);
-  if (is_packed && i + kPack <= a.count) return update_at<P, G, kPack>(a.options, rate, i, g, p, m, v);
-  for (int c = 0; c < kPack && i + c < a.count; ++c) update_at<P, G, 1>(a.options, rate, i + c, g, p, m, v);
+// Which of the launch's tensors a block works on.
+MIXTAPE_DEVICE int tensor_of_block(const AdamGroupParams& a) {
+  int tensor = 0;
+  MIXTAPE_UNROLL
+  for (int t = 1; t < kAdamTensors; ++t) {
+    if (a.counts[t] > 0 && block_x() >= a.first_blocks[t]) tensor = t;
+  }
+  return tensor;
 }
-#define ADAM(P, G)                                                                                           \
-  MIXTAPE_KERNEL(adam_step_##P##_##G, 256, AdamTensorParams a, Global<const float> units, Global<const G> g, \
-                 Global<P> p, Global<float> m, Global<float> v) {                                            \
-    adam_step<P, G>(a, units, g, p, m, v);                                                                   \
+template <class T>
+MIXTAPE_DEVICE T one_of(int i, T t0, T t1, T t2, T t3, T t4, T t5, T t6, T t7) {
+  const T low = i < 2 ? (i == 0 ? t0 : t1) : (i == 2 ? t2 : t3);
+  const T high = i < 6 ? (i == 4 ? t4 : t5) : (i == 6 ? t6 : t7);
+  return i < 4 ? low : high;
+}
+
+template <class P, class G>
+MIXTAPE_DEVICE void adam_step(const AdamGroupParams& a, int tensor, float unit, Global<const G> g,
+                              Global<P> p, Global<float> m, Global<float> v) {
+  constexpr int kPack = static_cast<int>(kAdamPack);
+  const std::int64_t count = one_of<std::int64_t>(tensor, a.counts[0], a.counts[1], a.counts[2], a.counts[3],
+                                                  a.counts[4], a.counts[5], a.counts[6], a.counts[7]);
+  const std::int64_t first =
+      one_of<std::int64_t>(tensor, a.first_blocks[0], a.first_blocks[1], a.first_blocks[2], a.first_blocks[3],
+                           a.first_blocks[4], a.first_blocks[5], a.first_blocks[6], a.first_blocks[7]);
+  const std::int64_t i = (block_x() - first) * kAdamLaunchBlock + thread_x() * kPack;
+  const float rate = a.options.lr * unit * a.options.correction1;
+  if (is_aligned(g, 16) && is_aligned(p, 16) && is_aligned(m, 16) && is_aligned(v, 16) && i + kPack <= count)
+    return update_at<P, G, kPack>(a.options, rate, i, g, p, m, v);
+  for (int c = 0; c < kPack && i + c < count; ++c) update_at<P, G, 1>(a.options, rate, i + c, g, p, m, v);
+}
+#define ADAM_OF(T, name)                                                                         \
+  Global<T> name##0, Global<T> name##1, Global<T> name##2, Global<T> name##3, Global<T> name##4, \
+      Global<T> name##5, Global<T> name##6, Global<T> name##7
+#define ADAM_ONE(name) one_of(tensor, name##0, name##1, name##2, name##3, name##4, name##5, name##6, name##7)
+#define ADAM(P, G)                                                                                    \
+  MIXTAPE_KERNEL(adam_step_##P##_##G, 256, AdamGroupParams a, Global<const float> units,              \
+                 ADAM_OF(const G, g), ADAM_OF(P, p), ADAM_OF(float, m), ADAM_OF(float, v)) {          \
+    const int tensor = tensor_of_block(a);                                                            \
+    adam_step<P, G>(a, tensor, units[a.first_tensor + tensor], ADAM_ONE(g), ADAM_ONE(p), ADAM_ONE(m), \
+                    ADAM_ONE(v));                                                                     \
   }
 #define ADAMS(P) \
   ADAM(P, f32)   \

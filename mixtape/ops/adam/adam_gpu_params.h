@@ -4,10 +4,16 @@
 
 namespace mixtape {
 
-struct AdamTensorParams {
+// Tensors of one launch; a block takes kAdamLaunchBlock elements of one of them.
+inline constexpr int kAdamTensors = 8;
+inline constexpr std::int64_t kAdamPack = 8;  // elements of a thread
+inline constexpr std::int64_t kAdamLaunchBlock = 256 * kAdamPack;
+
+struct AdamGroupParams {
   AdamParams options;
-  std::int64_t count;
-  std::int64_t tensor;  // whose unit counts
+  std::int64_t first_tensor;                // whose unit counts for the first one
+  std::int64_t counts[kAdamTensors];        // elements, 0: none
+  std::int64_t first_blocks[kAdamTensors];  // those of a tensor begin here
 };
 
 struct SquaresParams {

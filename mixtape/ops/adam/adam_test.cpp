@@ -108,12 +108,15 @@ TEST(Adam, DecayDoesNotDependOnTheGradientOrTheUnit) {
   }
 }
 
+// Ten of one dtype, more than a launch on a GPU takes, then others; of every size around blocks.
 std::vector<AdamTensor> many_tensors(const Device& device) {
   std::vector<AdamTensor> tensors;
   for (const std::int64_t n :
-       {std::int64_t{3}, std::int64_t{0}, kAdamBlock - 1, kAdamBlock, 3 * kAdamBlock + 5, std::int64_t{1}}) {
+       {std::int64_t{3}, std::int64_t{0}, kAdamBlock - 1, kAdamBlock, 3 * kAdamBlock + 5, std::int64_t{1},
+        std::int64_t{2047}, std::int64_t{2048}, std::int64_t{2049}, std::int64_t{9}, std::int64_t{4096},
+        std::int64_t{5}, std::int64_t{17}}) {
     const auto i = static_cast<std::uint64_t>(tensors.size());
-    const DType dtype = testing::kValueDtypes[i % 3];
+    const DType dtype = testing::kValueDtypes[i < 10 ? 0 : i % 3];
     tensors.push_back(make_tensors(device, testing::random_tensor(dtype, {n}, i), DType::f32, 50 + i));
     tensors.back().unit = 1.0f + static_cast<float>(i);
   }
