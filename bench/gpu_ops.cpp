@@ -255,14 +255,15 @@ void quantized(Bench& b) {
 }
 
 void adam(Bench& b) {
-  for (const DType t : {DType::f32, DType::bf16}) {
+  for (const auto& [t, moments] :
+       {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}}) {
     std::vector<AdamTensor> tensors;
     for (int i = 0; i < 50; ++i) {
       const Shape s{2000000};
       tensors.push_back(
-          {b.random(t, s), b.random(t, s, 1e-3f), b.output(DType::f32, s), b.output(DType::f32, s), 1.0f});
+          {b.random(t, s), b.random(t, s, 1e-3f), b.output(moments, s), b.output(moments, s), 1.0f});
     }
-    b.measure("adam", t, "50x2000000", bytes_of(t, 3e8) + bytes_of(DType::f32, 4e8),
+    b.measure(str("adam moments ", moments), t, "50x2000000", bytes_of(t, 3e8) + bytes_of(moments, 4e8),
               [&]() -> Work { return [=](CommandEncoder& e) { adam_step(e, tensors, {.lr = 1e-4f}); }; });
   }
 }

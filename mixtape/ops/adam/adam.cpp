@@ -17,8 +17,10 @@ void check_tensor(std::size_t i, const AdamTensor& t) {
   check_parameter("adam_step", at + "p", t.p);
   check_parameter("adam_step", at + "g", t.g);
   require(t.g.shape() == t.p.shape(), "adam_step: ", at, "g is ", t.g, ", expected the shape of p ", t.p);
-  check_is("adam_step", (at + "m").c_str(), t.m, DType::f32, t.p.shape());
-  check_is("adam_step", (at + "v").c_str(), t.v, DType::f32, t.p.shape());
+  const bool is_bf16 = t.m && t.m.dtype() == DType::bf16;
+  const DType moments = is_bf16 ? DType::bf16 : DType::f32;
+  check_is("adam_step", (at + "m").c_str(), t.m, moments, t.p.shape());
+  check_is("adam_step", (at + "v").c_str(), t.v, moments, t.p.shape());
   require(std::isfinite(t.unit), "adam_step: ", at, "unit is ", t.unit, ", expected a finite number");
   const Buffer* all[] = {&t.p, &t.g, &t.m, &t.v};
   const char* names[] = {"p", "g", "m", "v"};
@@ -53,6 +55,7 @@ AdamParams params_of(const AdamOptions& o) {
   p.lr = o.lr;
   p.keep = static_cast<float>(1.0 - static_cast<double>(o.lr) * static_cast<double>(o.weight_decay));
   p.grad_scale = o.grad_scale;
+  p.seed = adam_seed(o.step);
   return p;
 }
 

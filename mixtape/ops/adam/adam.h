@@ -1,11 +1,15 @@
 // One step of Adam with decoupled weight decay, in place, over many tensors in one launch.
 //   g' = grad_scale * g     m = beta1*m + (1-beta1)*g'     v = beta2*v + (1-beta2)*g'^2
 //   p = p*(1 - lr*weight_decay) - lr*unit * (m / (1-beta1^step)) / (sqrt(v / (1-beta2^step)) + eps)
-// Shapes: p, g, m, v of a tensor alike; p and g f32, bf16 or f16 each, m and v f32. Tensors may be empty.
+// Shapes: p, g, m, v of a tensor alike; p and g f32, bf16 or f16 each, m and v both f32 or both bf16. Tensors may be
+//   empty.
 // Computed in f32, p rounded once. A 16-bit p loses steps smaller than half its last bit: train f32 masters.
+// m and v in bf16 save 4 bytes a weight. They are rounded up or down, p follows from what they were before: up with the
+//   probability of the part that is cut off, in 65536ths, so that what is too small for bf16 to hold, v's share
+//   1 - beta2, arrives on average. The bits follow from the step and the element's index: the same on every device.
 // Saved for backward: nothing, there is no backward.
 // Deterministic. A NaN in g goes to p, m and v.
-// Accuracy of one step: v 3 units; m 2 units of its larger term; p 3 units, and 12 units of f32 of the step
+// Accuracy of one step: v 3 units; m 2 units of its larger term, in bf16 1 unit more each; p 3 units, and 12 units of f32 of the step
 //   it would take with the larger term of m alone.
 // Errors: invalid_argument for dtypes, shapes or devices that disagree, buffers that share memory, options
 //   out of range.

@@ -35,8 +35,35 @@ Block block_at(const BlockList& list, std::int64_t block, std::int64_t elements,
   return {tensor, begin, static_cast<std::size_t>(std::min(kAdamBlock, elements - begin))};
 }
 
-template <class P, class G>
-void update(P* p, const G* g, float* m, float* v, std::size_t n, const AdamParams& o, float unit) {
+// Random bits of elements from `index` on.
+hn::Vec<UintTag> random_bits(std::uint64_t index, std::uint32_t seed) {
+  const UintTag d;
+  const auto low = hn::Iota(d, static_cast<std::uint32_t>(index));
+  // The upper half grows where the lower one begins anew.
+  const auto next = hn::VecFromMask(d, hn::Lt(low, hn::Set(d, static_cast<std::uint32_t>(index))));
+  const auto high = hn::Sub(hn::Set(d, static_cast<std::uint32_t>(index >> 32)), next);
+  auto x = hn::Add(hn::Add(hn::Mul(low, hn::Set(d, kAdamLow)), hn::Mul(high, hn::Set(d, kAdamHigh))),
+                   hn::Set(d, seed));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, kAdamMix0));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<13>(x)), hn::Set(d, kAdamMix1));
+  return hn::Xor(x, hn::ShiftRight<16>(x));
+}
+
+// Moments that are stored in f32 as they are; in bf16 up or down by 16 random bits.
+void store_moment(Floats v, float* p, std::size_t n, hn::Vec<UintTag>) { store(v, p, n); }
+void store_moment(Floats v, bf16* p, std::size_t n, hn::Vec<UintTag> bits) {
+  const UintTag d;
+  const auto u = hn::BitCast(d, v), infinite = hn::Set(d, 0x7f800000u);
+  const auto rounded = hn::And(hn::Add(u, hn::And(bits, hn::Set(d, 0xffffu))), hn::Set(d, 0xffff0000u));
+  store(
+      hn::IfThenElse(hn::RebindMask(kF, hn::Eq(hn::And(u, infinite), infinite)), v, hn::BitCast(kF, rounded)),
+      p, n);
+}
+
+// Of elements that are the tensor's from `first` on.
+template <class P, class G, class M>
+void update(P* p, const G* g, M* m, M* v, std::int64_t first, std::size_t n, const AdamParams& o,
+            float unit) {
   const Floats beta1 = set(o.beta1), beta2 = set(o.beta2), rest1 = set(o.one_minus_beta1),
                rest2 = set(o.one_minus_beta2), grad_scale = set(o.grad_scale),
                correction2 = set(o.correction2), eps = set(o.eps), keep = set(o.keep),
@@ -48,23 +75,29 @@ void update(P* p, const G* g, float* m, float* v, std::size_t n, const AdamParam
     const Floats square = hn::MulAdd(beta2, load(v + i, left), hn::Mul(rest2, hn::Mul(gradient, gradient)));
     const Floats scale = hn::Add(hn::Sqrt(hn::Mul(square, correction2)), eps);
     const Floats step = hn::Div(hn::Mul(rate, mean), scale);
-    store(mean, m + i, left);
-    store(square, v + i, left);
+    auto bits = hn::Zero(UintTag());
+    if constexpr (sizeof(M) == 2) bits = random_bits(static_cast<std::uint64_t>(first) + i, o.seed);
+    store_moment(mean, m + i, left, bits);
+    store_moment(square, v + i, left, hn::ShiftRight<16>(bits));
     store(hn::MulSub(keep, load(p + i, left), step), p + i, left);
   }
 }
 
-template <class P, class G>
+template <class P, class G, class M>
 void update_block(const HostCall& call, const Block& b) {
   const float unit = call.read<float>(call.reads.size() - 1)[b.tensor];
   update(call.write<P>(3 * b.tensor) + b.begin, call.read<G>(b.tensor) + b.begin,
-         call.write<float>(3 * b.tensor + 1) + b.begin, call.write<float>(3 * b.tensor + 2) + b.begin, b.size,
-         call.params<AdamParams>(), unit);
+         call.write<M>(3 * b.tensor + 1) + b.begin, call.write<M>(3 * b.tensor + 2) + b.begin, b.begin,
+         b.size, call.params<AdamParams>(), unit);
 }
 
 void update_block(const HostCall& call, const Block& b) {
   with_type(call.writes[3 * b.tensor].dtype(), [&](auto p) {
-    with_type(call.reads[b.tensor].dtype(), [&](auto g) { update_block<decltype(p), decltype(g)>(call, b); });
+    with_type(call.reads[b.tensor].dtype(), [&](auto g) {
+      if (call.writes[3 * b.tensor + 1].dtype() == DType::f32)
+        return update_block<decltype(p), decltype(g), float>(call, b);
+      update_block<decltype(p), decltype(g), bf16>(call, b);
+    });
   });
 }
 

@@ -8,7 +8,8 @@ namespace {
 void adam_step(const Call& call) {
   const std::size_t tensors = call.dispatch.reads.size() - 1;  // the last are the units
   const auto kernel_of = [&](std::size_t t) {
-    return str("adam_step_", call.write(3 * t).dtype(), "_", call.read(t).dtype());
+    return str("adam_step_", call.write(3 * t).dtype(), "_", call.read(t).dtype(), "_",
+               call.write(3 * t + 1).dtype());
   };
   for (std::size_t begin = 0, end = 0; begin < tensors; begin = end) {
     const std::string kernel = kernel_of(begin);

@@ -4,20 +4,21 @@
 
 namespace mixtape {
 
-Adam::Adam(std::vector<Var> parameters, const AdamOptions& options, std::vector<float> units)
+Adam::Adam(std::vector<Var> parameters, const AdamOptions& options, std::vector<float> units, DType moments)
     : parameters_(std::move(parameters)), options_(options), units_(std::move(units)) {
   require(!parameters_.empty(), "adam: found no parameters, expected at least one");
   if (units_.empty()) units_.assign(parameters_.size(), 1.0f);
   require(units_.size() == parameters_.size(), "adam: found ", units_.size(), " units, expected ",
           parameters_.size());
+  require(moments == DType::f32 || moments == DType::bf16, "adam: moments are ", moments,
+          ", expected f32 or bf16");
   const Tape& tape = common_tape("adam", parameters_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Buffer& p = parameters_[i].value();
     require(parameters_[i].requires_grad(), "adam: parameter ", i, ", ", p, ", requires no gradient");
     for (std::size_t j = 0; j < i; ++j)
       require(!overlap(p, parameters_[j].value()), "adam: parameters ", j, " and ", i, " share memory");
-    moments_.push_back(
-        {tape.device().alloc(DType::f32, p.shape()), tape.device().alloc(DType::f32, p.shape())});
+    moments_.push_back({tape.device().alloc(moments, p.shape()), tape.device().alloc(moments, p.shape())});
   }
 }
 

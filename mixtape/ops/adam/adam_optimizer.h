@@ -17,14 +17,15 @@ namespace mixtape {
 class Adam {
  public:
   struct Moments {
-    Buffer first, second;  // f32, of the parameter's shape
+    Buffer first, second;  // of the parameter's shape
   };
 
   // `parameters` are leaves of one tape, of any value dtype and shape; train f32, a 16-bit parameter loses small
-  // steps. Moments begin at zero. `units`: of each parameter's step size; none: 1 each. Throws invalid_argument
-  // for no parameters, one that requires no gradient, parameters of two tapes, one named twice, or another
-  // number of units.
-  explicit Adam(std::vector<Var> parameters, const AdamOptions& options = {}, std::vector<float> units = {});
+  // steps. Moments begin at zero. `units`: of each parameter's step size; none: 1 each. `moments`: their type, f32
+  // or bf16 (adam.h). Throws invalid_argument for no parameters, one that requires no gradient, parameters of two
+  // tapes, one named twice, another number of units, or another type of moments.
+  explicit Adam(std::vector<Var> parameters, const AdamOptions& options = {}, std::vector<float> units = {},
+                DType moments = DType::f32);
 
   // Changes the parameters in place by the gradients that they have now; a parameter without one keeps its
   // value and moments. Encoded on the tape's encoder, not waited for. Throws invalid_argument for options that

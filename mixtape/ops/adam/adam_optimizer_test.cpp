@@ -66,6 +66,18 @@ TEST_P(AdamOptimizerTest, ReadsTheGradientAfreshInEachStep) {
   EXPECT_EQ(held.to_vector<float>()[0], 1.0f);
 }
 
+TEST_P(AdamOptimizerTest, MomentsInBf16FollowTheFormula) {
+  const Var v = parameter({1.0f});
+  Adam adam({v}, {.lr = 0.1f}, {}, DType::bf16);
+  for (const float g : {1.0f, -3.0f}) {
+    adam.zero_grad();
+    backward(v, {g});
+    adam.step();
+  }
+  EXPECT_EQ(adam.moments()[0].second.dtype(), DType::bf16);
+  EXPECT_NEAR(values(v)[0], reference(1.0, {1.0, -3.0}, 0.1), 0.2 * 0x1p-7);  // moments within a unit
+}
+
 TEST_P(AdamOptimizerTest, ParameterWithoutGradientStays) {
   const Var moves = parameter({1.0f}), stays = parameter({5.0f});
   Adam adam({moves, stays}, {.lr = 0.1f, .weight_decay = 0.5f});
@@ -93,6 +105,7 @@ TEST_P(AdamOptimizerTest, RefusesWhatItCannotTrain) {
   MIXTAPE_EXPECT_ERROR(Adam({a, constant}), code, "requires no gradient");
   MIXTAPE_EXPECT_ERROR(Adam({a, a}), code, "parameters 0 and 1 share memory");
   MIXTAPE_EXPECT_ERROR(Adam({a}, {}, {1.0f, 2.0f}), code, "found 2 units, expected 1");
+  MIXTAPE_EXPECT_ERROR(Adam({a}, {}, {}, DType::f16), code, "moments are f16, expected f32 or bf16");
   Adam adam({a}, {.lr = NAN});
   backward(a, {1.0f});
   MIXTAPE_EXPECT_ERROR(adam.step(), code, "lr");

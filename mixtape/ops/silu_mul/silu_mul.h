@@ -6,7 +6,7 @@
 // Deterministic; both gradients come from one pass.
 // Edges: NaN goes through; silu(-inf) is 0 with gradient 0, silu(+inf) is +inf with gradient 1.
 // Accuracy: y 4 units of f32, half a unit more in 16 bits; dup 4 units; dgate 5 units + 2^-21 |dy up| (where
-//   1 + gate s(-gate) cancels).
+//   1 + gate s(-gate) cancels). On GPUs in 16 bits |gate| / 2 + 2 units of f32 more, which the half unit hides.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree.
 #pragma once
 
