@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch peers of bench/gpu_ops on one NVIDIA card: eager, torch.compile, and where there is one, the fused call.
 
-usage: gpu_ops.py OUT.csv     rows: op,dtype,shape,impl,us
+usage: gpu_ops.py OUT.csv [PART...]     rows: op,dtype,shape,impl,us; PART: pointwise softmaxes losses embeddings
+                                        routing norms quantized adam; all of them if none is named
 
 Time per call by events over several input sets whose inputs and outputs together exceed the L2 cache; the stream is
 filled behind a spin kernel so that launch cost is not counted; the median of the passes.
@@ -172,7 +173,8 @@ def adam():
 
 def main():
     for part in (pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam):
-        part()
+        if part.__name__ in sys.argv[2:] or len(sys.argv) == 2:
+            part()
     with open(sys.argv[1], "w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["op", "dtype", "shape", "impl", "us"])
