@@ -46,6 +46,7 @@ PRE_TOKENIZERS = {"qwen2": "qwen2", "qwen3": "qwen2", "qwen3_moe": "qwen2", "qwe
 CHANGES = {"gpt_oss": {"rope_parameters": {"factor": 4.0, "original_max_position_embeddings": 48, "rope_theta": 150000.0,
                                            "rope_type": "yarn", "truncate": True}},
            "gemma3_text": {"query_pre_attn_scalar": 24}, "phi3": {"sliding_window": None},
+           "qwen3_moe": {"mlp_only_layers": [], "norm_topk_prob": True},
            "qwen3_next": {"linear_value_head_dim": 16},
            "qwen3_5_text": {"linear_value_head_dim": 16, "linear_num_key_heads": 4}}
 LENGTH = 64
