@@ -19,7 +19,7 @@ def main():
     wanted = re.compile(sys.argv[3] if len(sys.argv) > 3 else "")
     with open(source) as lines:
         title = next(lines).lstrip("# ").strip()
-        rows = [row for row in csv.DictReader(lines) if wanted.search(row["shape"])]
+        rows = [row for row in csv.DictReader(line for line in lines if not line.startswith("#")) if wanted.search(row["shape"])]
     ours, best = {}, {}
     for row in rows:
         key, us = (row["op"], row["dtype"], row["shape"]), float(row["us"])

@@ -1,11 +1,14 @@
 // Prints docs/models.md: what is known of each model type, from its registered architecture, and what is refused, found
 // by trying: each setting is put into the config.json of a tiny model, which is read and written in both forms.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -289,13 +292,47 @@ By most types:
 
 )";
 
+const std::string kPeers = R"(
+## Beside other programs
+
+Small random models of each type in f32 (`bench/results/models.csv`, made by `bench/peers/models.py`). Logits, loss and the worst of all gradients are compared with transformers, log-probabilities with mlx-lm on a directory of 8 bits and with llama.cpp on a file in F32: the largest difference, as a share of the largest value, of the loss as it is. DWQ: the share of plain rounding's KL at 3 bits that 60 steps take away. Where a peer has no setting for the type's own one, a window's or yarn's say, that is left out.
+
+| model_type | logits | loss | gradients | mlx-lm | llama.cpp | DWQ |
+|---|---|---|---|---|---|---|
+)";
+
+// The rows of the table above; columns type,HF in,MLX in,GGUF in,MLX out,GGUF out and what follows.
+std::string peers() {
+  std::ifstream file("bench/results/models.csv");
+  require(file.good(), "bench/results/models.csv: cannot be read, expected to run in the sources' root");
+  std::string text, line;
+  const auto number = [](const std::string& cell) {
+    if (cell == "-") return cell;
+    char shown[32];
+    std::snprintf(shown, sizeof shown, "%.1e", std::stod(cell));
+    return std::string(shown);
+  };
+  while (std::getline(file, line)) {
+    if (line.starts_with('#') || line.starts_with("type,")) continue;
+    std::vector<std::string> cells;
+    std::istringstream cut(line);
+    for (std::string cell; std::getline(cut, cell, ',');) cells.push_back(cell);
+    require(cells.size() == 14, "bench/results/models.csv: a row has ", cells.size(),
+            " columns, expected 14");
+    text += "| `" + cells[0] + "` |";
+    for (std::size_t i = 6; i < 11; ++i) text += " " + number(cells[i]) + " |";
+    text += " " + str(std::lround(100.0 * std::stod(cells[13])), " % |\n");
+  }
+  return text;
+}
+
 int print() {
   std::map<std::string, Outcomes> types;
   for (const Architecture* a : architectures()) types[a->model_type] = outcomes_of(*a);
   const Outcomes usual = usual_outcomes(types);
   std::string text = kHead;
   for (const Architecture* a : architectures()) text += row(*a);
-  text += kRefused + table(usual, true);
+  text += kPeers + peers() + kRefused + table(usual, true);
   for (const Architecture* a : architectures()) {
     const bool has_gguf = find_gguf_architecture_of(a->model_type) != nullptr;
     const Outcomes rows = unusual(types.at(a->model_type), usual, has_gguf);
