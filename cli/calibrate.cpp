@@ -46,7 +46,8 @@ class CalibrateRun {
         plan_file_(o_.has_written_plan() ? "" : o_.quantize.saved_plan, o_.inputs(), o_.quantize.out,
                    "--save-plan"),
         imatrix_file_(o_.saved_imatrix, o_.inputs(), o_.quantize.out, "--save-imatrix"),
-        device_(open_device(options.model.device)),
+        devices_(open_devices(options.model.device)),
+        device_(devices_->devices()[0]),
         opened_(options.model.open()),
         tape_(device_),
         compute_(options.model.compute_dtype(opened_.config)),
@@ -55,6 +56,9 @@ class CalibrateRun {
         gguf_(o_.quantize.plan_gguf(opened_, plan_)) {
     if (imatrix_file_.wanted()) importance_.emplace(opened_.config, plan_);
     o_.settle(opened_.config, device_);
+    const std::int64_t batch = o_.dwq.train.batch_size, devices = std::ssize(devices_->devices());
+    require(batch >= devices || !o_.trains(), "--device names ", devices,
+            " devices, which share the --batch of ", batch, " rows, expected as many rows or more");
   }
 
   int run() {
@@ -119,7 +123,7 @@ class CalibrateRun {
                         Checkpoint::Inputs{{"model", model_fingerprint(*opened_.source)},
                                            {"text", data_fingerprint(data_, sources_)},
                                            {"plan", text_fingerprint(plan_json(plan_).dump())},
-                                           {"device", device_.name()}});
+                                           {"device", devices_->name()}});
   }
 
   // What is left to say where nothing is run: the data as they will be, and the memory.
@@ -128,7 +132,7 @@ class CalibrateRun {
       sources_.push_back(o_.text.expected_source());
       split();
     }
-    const MemoryUse use = o_.memory_use(std::ssize(data_.train));
+    const MemoryUse use = o_.memory_use(std::ssize(data_.train), std::ssize(devices_->devices()));
     double bytes = predicted_peak_bytes(opened_.config, plan_, compute_, use, device_);
     // Beside the buffers, where they share the memory, the program and its text as they are now, and what is yet to come.
     if (device_.caps().has_host_memory)
@@ -152,6 +156,7 @@ class CalibrateRun {
     CalibrationOptions options{.methods = o_.methods(), .gate = !o_.reference_compat};
     options.evaluation_batch = o_.dwq.train.batch_size;
     options.statistics_rows = o_.statistics_rows;
+    options.devices = devices_.get();
     bool is_visited = false;
     const auto add = [&](const LayerStatistics& layer) {
       is_visited = true;
@@ -276,7 +281,7 @@ class CalibrateRun {
   nlohmann::json record() const {
     nlohmann::json json = model_record("calibrate", o_.model, o_.quantize, bits_per_weight());
     json.update(o_.record());
-    json.update({{"device", device_.name()},
+    json.update({{"device", devices_->name()},
                  {"dtype", name(compute_)},
                  {"train_tokens", count_positions(data_.train)},
                  {"validation_tokens", count_positions(data_.validation)},
@@ -307,7 +312,8 @@ class CalibrateRun {
   ReportFile page_file_;
   ReportFile plan_file_;
   FileOutput imatrix_file_;
-  Device device_;
+  std::unique_ptr<DeviceGroup> devices_;
+  Device device_;  // the first one: all but the steps of training is done there
   OpenedModel opened_;
   Tape tape_;
   DType compute_;

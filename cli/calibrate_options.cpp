@@ -147,7 +147,8 @@ void refuse_idle(const CLI::App& command, const CalibrateOptions& o) {
 }  // namespace
 
 void CalibrateOptions::add(CLI::App& command) {
-  model.add(command);
+  model.add_model(command);
+  model.add_device(command, kDevicesHelp);
   model.add_dtype(command);
   quantize.add(command);
   quantize.budget.add(command);
@@ -227,7 +228,7 @@ SensitivityOptions CalibrateOptions::sensitivity() const {
   return o;
 }
 
-MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows) const {
+MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows, std::int64_t devices) const {
   MemoryUse use{.learning = learning_of(trained),
                 .checkpoint_blocks = dwq.train.checkpoint_blocks,
                 .stream_teacher = stream_teacher};
@@ -236,7 +237,8 @@ MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows) const {
     use.fits += static_cast<bool>(m.fit);
     use.statistics = std::max(use.statistics, m.statistics);
   }
-  use.batch_tokens = std::min(dwq.train.batch_size, training_rows) * text.positions();
+  const std::int64_t batch = std::min(dwq.train.batch_size, training_rows);
+  use.batch_tokens = (batch + devices - 1) / devices * text.positions();
   use.statistics_tokens = std::min(statistics_rows, training_rows) * text.positions();
   const auto report_texts = std::max<std::int64_t>(1, std::ssize(text.report_files));
   use.measured_tokens = (2 * text.validation_rows + report_texts * text.report_rows) * text.positions();

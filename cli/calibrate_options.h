@@ -52,8 +52,8 @@ struct CalibrateOptions {
   bool trains() const { return trained != "nothing"; }
   // What is measured where bits are chosen.
   SensitivityOptions sensitivity() const;
-  // Once it is known how many rows train.
-  MemoryUse memory_use(std::int64_t training_rows) const;
+  // Of the first of `devices`, once it is known how many rows train.
+  MemoryUse memory_use(std::int64_t training_rows, std::int64_t devices) const;
   // Fits, then training, as far as asked for.
   std::vector<Method> methods() const;
 };

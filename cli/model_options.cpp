@@ -31,16 +31,20 @@ std::uint32_t first_token(const OpenedModel& opened) {
 }
 
 void ModelOptions::add(CLI::App& command) {
+  add_model(command);
+  add_device(command);
+}
+
+void ModelOptions::add_model(CLI::App& command) {
   OptionGroup group(command, "Model");
   group
       .path("-m,--model,model", path, "MODEL",
             "Hugging Face or MLX directory, GGUF file, or owner/name in the Hugging Face cache")
       ->required();
-  add_device(command);
 }
 
-void ModelOptions::add_device(CLI::App& command) {
-  OptionGroup(command, "Model").path("--device", device, "NAME", kDeviceHelp);
+void ModelOptions::add_device(CLI::App& command, const char* help) {
+  OptionGroup(command, "Model").path("--device", device, "NAME", help);
 }
 
 void ModelOptions::add_dtype(CLI::App& command) {

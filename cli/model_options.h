@@ -27,8 +27,9 @@ struct ModelOptions {
   std::string dtype = "auto";
 
   void add(CLI::App& command);
-  void add_device(CLI::App& command);  // what add() adds, without the model
-  void add_dtype(CLI::App& command);   // of commands that run the model
+  void add_model(CLI::App& command);                                   // what add() adds, without the device
+  void add_device(CLI::App& command, const char* help = kDeviceHelp);  // without the model
+  void add_dtype(CLI::App& command);                                   // of commands that run the model
   OpenedModel open() const;
   // The activations' type: bf16 for 16-bit models, f32 for f32 ones, or as asked for.
   DType compute_dtype(const ModelConfig& config) const;

@@ -1,14 +1,19 @@
-// The device of a run, and the line that names it.
+// The devices of a run, and the lines that name them.
 #pragma once
 
 #include <cstdio>
+#include <memory>
 #include <string>
 
-#include "mixtape/runtime/device.h"
+#include "mixtape/runtime/device_group.h"
 
 namespace mixtape::cli {
 
 // Opens it and prints "device       cpu, AVX-512, 2 threads", with `auto` why not a better one.
 Device open_device(const std::string& name, std::FILE* out = stdout);
+
+// Of commands whose steps several may share: "cuda:0,cuda:1", or "all" of the best kind. A line for each, and for several
+// one that says which way their gradients are added up.
+std::unique_ptr<DeviceGroup> open_devices(const std::string& names);
 
 }  // namespace mixtape::cli

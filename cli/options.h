@@ -20,6 +20,8 @@ struct Interval {
 inline constexpr Interval kRates = {.least = 1e-12, .most = 100};
 
 inline constexpr const char* kDeviceHelp = "cpu, cuda, cuda:N, or auto: the best there is";
+inline constexpr const char* kDevicesHelp =
+    "cpu, cuda, cuda:N, or auto: the best there is; cuda:0,cuda:1 or all: they share the rows of each step";
 inline constexpr const char* kInterruptHelp =
     "Stopped by Ctrl-C, SIGTERM or SIGHUP, write the best state so far";
 inline constexpr const char* kJsonHelp = "Write the figures here; -: to standard output";

@@ -18,28 +18,34 @@ namespace {
 // How far a layer is from giving the targets [B, S, D].
 class HiddenError final : public Objective {
  public:
-  HiddenError(const CausalLm& model, std::int64_t layer, const HiddenRows& inputs, const HiddenRows& targets)
+  HiddenError(const CausalLm& model, std::int64_t layer, const HiddenRows& inputs, const HiddenRows& targets,
+              Communicator& communicator)
       : weights_(model.weights()),
         tape_(weights_.tape()),
         layer_(model.layer(layer)),
         inputs_(inputs),
-        targets_(targets) {}
+        targets_(targets),
+        communicator_(communicator) {}
 
+  // Each member's share of the rows.
   BatchLoss train(std::span<const std::size_t> rows, const Optimizer&) override {
-    const std::vector<float> weights = inputs_.weights(rows);
-    const Var errors = this->errors(rows, weights);
+    const std::span<const std::size_t> mine = share_of(rows, communicator_);
+    const std::vector<float> weights = inputs_.weights(mine);
+    const double positions = communicator_.sum_of(sum_of(weights));
+    const Var errors = this->errors(mine, weights);
     std::vector<float> shares = weights;
-    const double positions = sum_of(weights);
     for (float& s : shares) s = static_cast<float>(s / positions);
     tape_.backward(errors, Buffer::from(tape_.device(), errors.shape(), shares));
     weights_.pass_gradients();
-    return loss(errors, weights);
+    return {communicator_.sum_of(loss(errors, weights)), positions};
   }
 
   BatchLoss evaluate(std::span<const std::size_t> rows) override {
     const NoGrad guard(tape_);
-    const std::vector<float> weights = inputs_.weights(rows);
-    return loss(errors(rows, weights), weights);
+    const std::span<const std::size_t> mine = share_of(rows, communicator_);
+    const std::vector<float> weights = inputs_.weights(mine);
+    const double sum = mine.empty() ? 0.0 : loss(errors(mine, weights), weights);
+    return {communicator_.sum_of(sum), communicator_.sum_of(sum_of(weights))};
   }
 
  private:
@@ -61,11 +67,11 @@ class HiddenError final : public Objective {
     return sum;
   }
 
-  BatchLoss loss(const Var& errors, const std::vector<float>& weights) const {
+  double loss(const Var& errors, const std::vector<float>& weights) const {
     tape_.encoder().commit_and_wait();
     std::vector<float> counted = errors.value().to_vector<float>();
     for (std::size_t i = 0; i < counted.size(); ++i) counted[i] *= weights[i];
-    return {sum_of(counted), sum_of(weights)};
+    return sum_of(counted);
   }
 
   TapeWeights& weights_;
@@ -73,6 +79,7 @@ class HiddenError final : public Objective {
   std::function<Var(const Var& x)> layer_;
   const HiddenRows& inputs_;
   const HiddenRows& targets_;
+  Communicator& communicator_;
 };
 
 // The rows that learn, and those that judge.
@@ -99,6 +106,7 @@ class Walk {
       : o_(options),
         in_(in),
         student_(student),
+        communicator_(in.communicator ? *in.communicator : alone_),
         tape_(in.teacher.tape()),
         layers_(std::ssize(student.config.layers)),
         rows_(in.data, options.rows),
@@ -155,7 +163,7 @@ class Walk {
   }
 
   void train(std::int64_t i, const CausalLm& model, const std::vector<NamedVar>& leaves) {
-    HiddenError error(model, i, inputs_, targets_);
+    HiddenError error(model, i, inputs_, targets_, communicator_);
     TrainState state{make_optimizer(leaves, student_.parameters, o_.train)};
     const RunHooks hooks = hooks_of(i);
     const KeptStage kept(hooks, "training", [&](const std::filesystem::path& file) { state.save(file); });
@@ -169,7 +177,7 @@ class Walk {
         error, state,
         {rows_.train, rows_.all.size() - rows_.train,
          shuffled_batches(rows_.train, o_.train.batch_size, o_.seed + static_cast<std::uint64_t>(i))},
-        o_.train, {.run = hooks, .checkpoint = keep_if_due});
+        o_.train, {.run = hooks, .checkpoint = keep_if_due, .communicator = &communicator_});
     loop.run();
     add(state.report);
   }
@@ -225,6 +233,8 @@ class Walk {
   BlockCodesOptions o_;
   const MethodInput& in_;
   Student& student_;
+  SingleProcess alone_;
+  Communicator& communicator_;
   Tape& tape_;
   std::int64_t layers_;
   BlockRows rows_;

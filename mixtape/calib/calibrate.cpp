@@ -6,6 +6,7 @@
 #include "mixtape/calib/calibration_state.h"
 #include "mixtape/calib/fit_students.h"
 #include "mixtape/calib/kept_states.h"
+#include "mixtape/calib/partners.h"
 #include "mixtape/core/stopwatch.h"
 
 namespace mixtape {
@@ -109,7 +110,7 @@ class Run {
     Student student = copy_of(s_.best);
     const Stopwatch watch;
     const RunHooks hooks = hooks_of(s_.report.stages.size());
-    s_.report.training = method.improve({teacher_, plan_, data_, hooks, best_kl()}, student);
+    s_.report.training = partners_.improve(method, {teacher_, plan_, data_, hooks, best_kl()}, student);
     StageReport stage{method.name, watch.seconds(), {}, {}, false, {}};
     s_.report.stopped_early = s_.report.training.stopped_early;
     if (!s_.report.stopped_early) measure(stage, student);
@@ -169,6 +170,7 @@ class Run {
   DType storage_ = model_dtype(teacher_.source());
   ModelReference on_validation_{teacher_.model(), teacher_.tape(), ModelReference::Keeps::activations};
   ModelReference on_report_{teacher_.model(), teacher_.tape(), ModelReference::Keeps::activations};
+  Partners partners_{teacher_, o_.devices};
   CalibrationState s_;
   std::optional<Evaluation> measured_;  // the last stage on the validation rows
 };

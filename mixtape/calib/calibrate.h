@@ -13,6 +13,7 @@
 
 #include "mixtape/calib/evaluate.h"
 #include "mixtape/calib/method.h"
+#include "mixtape/runtime/device_group.h"
 
 namespace mixtape {
 
@@ -24,6 +25,9 @@ struct CalibrationOptions {
   std::int64_t evaluation_batch = 8;   // rows
   std::int64_t statistics_rows = 128;  // training rows that input statistics are gathered from, at most
   std::function<void(const LayerStatistics&)> on_statistics = {};
+  // That share the rows of each step of methods that improve; the rest is done on the first one, which is the teacher's.
+  // Null: the teacher's alone.
+  DeviceGroup* devices = nullptr;
   // Of the source overload alone: activations (auto: compute_dtype), and how the teacher is held.
   std::optional<DType> compute = {};
   bool stream_teacher = false;

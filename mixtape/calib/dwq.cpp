@@ -24,16 +24,19 @@ void check_options(const DwqOptions& o, const ModelSource& source) {
           "dwq: a target directory stores the largest logits: top_k is 0, expected 1 or more");
 }
 
+bool is_first(const MethodInput& in) { return in.communicator == nullptr || in.communicator->rank() == 0; }
+
 std::unique_ptr<LossSignal> make_signal(const DwqOptions& o, const MethodInput& in) {
   const CausalLm& teacher = in.teacher.model();
   Tape& tape = in.teacher.tape();
   if (o.target_dir.empty()) return std::make_unique<LiveTeacher>(teacher, tape, o.loss, in.data.train.size());
   const std::vector<TokenRow> rows = target_rows(in.data);
   const std::string fingerprint = targets_fingerprint(in.teacher.source(), rows, o.loss);
-  if (!std::filesystem::exists(o.target_dir)) {
+  if (is_first(in) && !std::filesystem::exists(o.target_dir)) {
     AtomicDirectory output(o.target_dir);
     write_targets(output, fingerprint, teacher, tape, rows, o.loss, in.hooks);
   }
+  if (in.communicator) in.communicator->meet();  // they are there
   return std::make_unique<CachedTeacher>(o.target_dir, fingerprint, tape, o.loss);
 }
 
@@ -46,10 +49,11 @@ TrainReport improve(const DwqOptions& o, const MethodInput& in, Student& student
   TrainOptions options = o.train;
   if (o.rate_from_start && in.start_kl) rate_from_start(options, *in.start_kl, o.trains_codes);
   if (o.trains_codes) add_latent_codes(student, in.teacher, in.plan);
-  const TrainReport report =
-      train(student.config, student.parameters, in.teacher.compute(), *signal, in.teacher.tape(),
-            {in.data.train, in.data.validation, order}, options,
-            {.run = in.hooks, .checkpoint = o.checkpoint, .communicator = o.communicator});
+  const TrainReport report = train(student.config, student.parameters, in.teacher.compute(), *signal,
+                                   in.teacher.tape(), {in.data.train, in.data.validation, order}, options,
+                                   {.run = in.hooks,
+                                    .checkpoint = is_first(in) ? o.checkpoint : nullptr,
+                                    .communicator = in.communicator});
   pack_latent_codes(student, in.teacher.tape().device());
   renew_scales(student);
   return report;

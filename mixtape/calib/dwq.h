@@ -39,10 +39,7 @@ struct DwqOptions {
   std::filesystem::path target_dir;
   std::uint64_t seed = 0;        // of the batches
   bool reference_order = false;  // batches as the reference program makes them (reference_recipe.h)
-  // As in TrainHooks. Members of a communicator calibrate with the same plan and options, each with its own
-  // training rows.
-  std::function<void(const TrainState& state)> checkpoint = {};
-  Communicator* communicator = nullptr;
+  std::function<void(const TrainState& state)> checkpoint = {};  // as in TrainHooks, of the first device
 };
 
 Method dwq(const DwqOptions& options);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "mixtape/calib/block_codes.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/checked_plan.h"
@@ -64,7 +66,8 @@ class Folder final : public KeptStates {
 
  private:
   testing::TempDirectory temp_;
-  int life_ = kForever, asked_ = 0, found_ = 0;
+  int life_ = kForever, asked_ = 0;
+  std::atomic<int> found_ = 0;  // by all devices
 };
 
 // Every value of a student: codes, scales, biases.
@@ -99,7 +102,8 @@ class KeptStatesTest : public ::testing::TestWithParam<std::string> {
 
   Calibration run(const std::vector<Method>& methods, const RunHooks& hooks, WeightFormat format = {3, 32}) {
     return calibrate(*source_, plan_quantization(*source_, {.params = format}), data_,
-                     {.methods = methods, .evaluation_batch = 2, .compute = DType::f32}, tape_, hooks);
+                     {.methods = methods, .evaluation_batch = 2, .devices = devices_, .compute = DType::f32},
+                     tape_, hooks);
   }
 
   // Kills a run after each `stride`-th question and goes on with it; on other devices than the CPU once.
@@ -133,6 +137,7 @@ class KeptStatesTest : public ::testing::TestWithParam<std::string> {
 
   std::unique_ptr<ModelSource> source_ = open_model("tests/data/parity/qwen3");
   Tape tape_{Device::open(GetParam())};
+  DeviceGroup* devices_ = nullptr;
   std::vector<TokenRow> rows_ = random_rows(6, 17, 263, 1);
   CalibrationData data_{{rows_.begin(), rows_.begin() + 3}, {rows_.begin() + 3, rows_.end()}, rows_};
 };
@@ -144,6 +149,13 @@ TEST_P(KeptStatesTest, CodesThatLearnTogether) {
 TEST_P(KeptStatesTest, LayersThatLearnOneByOneAndFitsThatFollow) {
   const Method layers = block_codes({.train = few_steps(), .rate_from_start = true});
   expect_same({plain_rounding(), following(least_squares()), following(gptq()), layers, training()}, 5);
+}
+
+TEST_P(KeptStatesTest, StepsThatDevicesShare) {
+  if (!is_cpu()) GTEST_SKIP() << "of what they find, whatever the device";
+  DeviceGroup two({Device::cpu(), Device::cpu()});
+  devices_ = &two;
+  expect_same({plain_rounding(), block_codes({.train = few_steps()}), training(true)}, 5);
 }
 
 TEST_P(KeptStatesTest, BlocksOfGguf) {

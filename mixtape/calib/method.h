@@ -31,6 +31,8 @@ struct MethodInput {
   const RunHooks& hooks;
   std::optional<double>
       start_kl;  // of the student that comes in, mean on the validation rows; unset: not measured
+  // Of several devices that improve copies of the student, with the same input but for teacher and hooks; null: none.
+  Communicator* communicator = nullptr;
 };
 
 struct Method {

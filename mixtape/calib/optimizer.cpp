@@ -1,8 +1,10 @@
 #include "mixtape/calib/optimizer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "mixtape/core/mix.h"
 #include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
@@ -66,6 +68,12 @@ void Optimizer::step(double rate, double weight_decay, double clip_norm, Communi
   adam_.parameters()[0].tape().encoder().commit();
 }
 
+void Optimizer::zero_gradients() const {
+  for (const Var& v : adam_.parameters()) {
+    if (v.grad()) v.tape().encoder().fill(v.grad(), 0.0f);
+  }
+}
+
 // A member whose rows had no target has no gradients: it adds zeros.
 void Optimizer::reduce_gradients(Communicator& communicator) const {
   if (communicator.size() == 1) return;
@@ -93,6 +101,20 @@ void Optimizer::restore_best() const {
 }
 
 void Optimizer::wait() const { adam_.parameters()[0].tape().encoder().commit_and_wait(); }
+
+void Optimizer::expect_equal_values(Communicator& communicator) const {
+  if (communicator.size() == 1) return;
+  wait();
+  std::uint64_t bits = static_cast<std::uint64_t>(steps());
+  for (const Var& v : adam_.parameters()) {
+    for (const float value : v.value().to_vector<float>())
+      bits = mix_bits(bits ^ std::bit_cast<std::uint32_t>(value));
+  }
+  if (communicator.agrees(static_cast<std::uint32_t>(bits))) return;
+  fail(ErrorCode::device, "train: after step ", steps(), " the parameters on ",
+       adam_.parameters()[0].tape().device().name(),
+       " are not those of the other devices, expected the same bits");
+}
 
 template <class Fn>
 void Optimizer::for_each_tensor(const Fn& fn) const {

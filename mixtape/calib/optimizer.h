@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "mixtape/calib/communicator.h"
 #include "mixtape/io/safetensors.h"
 #include "mixtape/io/safetensors_writer.h"
 #include "mixtape/nn/tape_weights.h"
 #include "mixtape/ops/adam/adam_optimizer.h"
+#include "mixtape/runtime/communicator.h"
 
 namespace mixtape {
 
@@ -18,6 +18,7 @@ class Optimizer {
   Optimizer(const std::vector<NamedVar>& leaves, std::vector<float> units);
 
   void clear_gradients() const { adam_.zero_grad(); }
+  void zero_gradients() const;  // those that are there, in their places
   // Adds the gradients up over all members, scales them to a norm of at most clip_norm (0: as they are), and
   // steps. Begun, not waited for.
   void step(double rate, double weight_decay, double clip_norm, Communicator& communicator);
@@ -25,6 +26,9 @@ class Optimizer {
   void keep_best() const;     // the values of now
   void restore_best() const;  // become the values of now
   void wait() const;          // for all that was encoded
+
+  // Throws device, naming the step, for one member at least unless all have the same values, to the last bit.
+  void expect_equal_values(Communicator& communicator) const;
 
   // Tensors "<name>.value", ".first_moment", ".second_moment", ".best" for each leaf, and "units".
   std::vector<TensorSpec> specs() const;

@@ -79,8 +79,6 @@ std::vector<Method> training_methods(Learning learning, DwqOptions o) {
   std::vector<Method> methods;
   o.trains_codes = learning == Learning::codes;
   if (learning == Learning::blocks) {
-    require(o.communicator == nullptr,
-            "recipe: found a communicator, expected one process where layers learn");
     BlockCodesOptions blocks{.train = o.train, .rate_from_start = o.rate_from_start, .seed = o.seed};
     blocks.train.validate_every = 0;
     methods.push_back(block_codes(blocks));

@@ -54,8 +54,7 @@ std::int64_t sampled_rows_of(const ModelConfig& config, std::int64_t length, con
 // ones they learn layer by layer, as many steps in each, which costs as much again.
 Training training_of(Effort effort, const ModelConfig& config, std::int64_t length, const Device& device);
 
-// The methods that train so; `dwq` has the settings of all of them. Layers learn in one process: throws invalid_argument
-// for a communicator beside them.
+// The methods that train so; `dwq` has the settings of all of them.
 std::vector<Method> training_methods(Learning learning, DwqOptions dwq);
 
 // Where bits are chosen: in which formats each module's KL is measured and on how many rows of `length` tokens. Three

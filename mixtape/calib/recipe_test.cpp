@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "mixtape/calib/communicator.h"
 #include "mixtape/io/model_source.h"
 #include "mixtape/testing/check_op.h"
 
@@ -67,11 +66,6 @@ TEST(Recipe, LayersLearnBeforeScalesDo) {
   EXPECT_EQ(names(Learning::scales), (std::vector<std::string>{"dwq"}));
   EXPECT_EQ(names(Learning::blocks), (std::vector<std::string>{"codes by layer", "dwq"}));
   EXPECT_EQ(names(Learning::codes), (std::vector<std::string>{"dwq with codes"}));
-  SingleProcess one;
-  DwqOptions shared;
-  shared.communicator = &one;
-  MIXTAPE_EXPECT_ERROR(training_methods(Learning::blocks, shared), ErrorCode::invalid_argument,
-                       "found a communicator, expected one process");
 }
 
 TEST(Recipe, RateFollowsTheStart) {

@@ -5,7 +5,7 @@
 namespace mixtape {
 
 Step::Result Step::evaluate(const Batch& batch, std::span<const std::size_t> rows) {
-  const double positions = communicator_.all_reduce_sum(batch.total_weight);
+  const double positions = communicator_.sum_of(batch.total_weight);
   if (batch.total_weight > 0.0) {
     const NoGrad guard(tape_);
     signal_.load(batch, rows);
@@ -16,7 +16,7 @@ Step::Result Step::evaluate(const Batch& batch, std::span<const std::size_t> row
 }
 
 Step::Result Step::train(const Batch& batch, std::span<const std::size_t> rows, const Optimizer& optimizer) {
-  const double positions = communicator_.all_reduce_sum(batch.total_weight);
+  const double positions = communicator_.sum_of(batch.total_weight);
   if (batch.total_weight > 0.0) {
     const Buffer shares = this->shares(batch, positions);
     if (signal_.is_recordable() && tape_.device().backend().can_record()) {
@@ -26,6 +26,8 @@ Step::Result Step::train(const Batch& batch, std::span<const std::size_t> rows, 
       encode(batch.ids, shares);
     }
     tape_.encoder().commit_and_wait();
+  } else {
+    optimizer.zero_gradients();
   }
   return result(batch, positions);
 }
@@ -39,7 +41,7 @@ Step::Result Step::result(const Batch& batch, double positions) {
       if (batch.weights[i++] > 0.0f) sum += static_cast<double>(loss);
     }
   }
-  return {communicator_.all_reduce_sum(sum), positions};
+  return {communicator_.sum_of(sum), positions};
 }
 
 void Step::run_recorded(const Batch& batch, const Buffer& shares, std::span<const std::size_t> rows,

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "mixtape/calib/communicator.h"
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/objective.h"
+#include "mixtape/runtime/communicator.h"
 
 namespace mixtape {
 
@@ -23,7 +23,8 @@ class Step {
       : model_(model), signal_(signal), tape_(tape), communicator_(communicator), forward_(forward) {}
 
   Result evaluate(const Batch& batch, std::span<const std::size_t> rows);
-  // Leaves the gradients of the mean loss over all members' positions in the optimizer's leaves.
+  // Each member's batch is its own share, perhaps one without positions. Leaves the share's part of the gradients of the
+  // mean loss over all members' positions in the optimizer's leaves.
   Result train(const Batch& batch, std::span<const std::size_t> rows, const Optimizer& optimizer);
 
   bool is_recorded() const { return replay_ != nullptr; }

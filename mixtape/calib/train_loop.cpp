@@ -28,10 +28,15 @@ TrainLoop::TrainLoop(Objective& objective, TrainState& state, const LoopRows& ro
   require(rows.train > 0 && rows.validation > 0, "train: found ", rows.train, " training and ",
           rows.validation, " validation rows, expected at least one of each");
   if (hooks_.communicator == nullptr) hooks_.communicator = &alone_;
+  const auto members = static_cast<std::size_t>(hooks_.communicator->size()),
+             batch = std::min(rows.train, static_cast<std::size_t>(options.batch_size));
+  require(batch >= members, "train: a batch has ", batch, " rows, expected one or more for each of the ",
+          members, " devices");
   report().learning_rate = options.learning_rate;
 }
 
 void TrainLoop::run() {
+  state_.optimizer.expect_equal_values(*hooks_.communicator);
   if (lacks_validation()) validate();
   std::int64_t batch = 0;
   for (std::int64_t pass = 0; !is_done(); ++pass) {
@@ -46,6 +51,7 @@ void TrainLoop::run() {
   if (report().stopped_early && hooks_.checkpoint) hooks_.checkpoint(state_);
   if (options_.keep_best) state_.optimizer.restore_best();
   state_.optimizer.wait();
+  state_.optimizer.expect_equal_values(*hooks_.communicator);
 }
 
 bool TrainLoop::is_done() const {
@@ -138,7 +144,7 @@ bool TrainLoop::is_finite(double loss, const char* what) {
 // All members stop as soon as one wants to.
 bool TrainLoop::stops() {
   if (!report().stopped_early)
-    report().stopped_early = hooks_.communicator->all_reduce_sum(hooks_.run.stops() ? 1.0 : 0.0) > 0.0;
+    report().stopped_early = hooks_.communicator->sum_of(hooks_.run.stops() ? 1.0 : 0.0) > 0.0;
   return report().stopped_early;
 }
 

@@ -44,8 +44,8 @@ struct TrainHooks {
   // Called after each step, and its validation where there is one, and where the caller stopped the run: the state may
   // be saved, and a run that loads it goes on with the same bits.
   std::function<void(const TrainState& state)> checkpoint = {};
-  // Null: this process alone. Else each member calls with its own rows, as many of them and of batches as the
-  // others, and the same options and parameters; hooks may differ.
+  // Null: this process alone. Else all members call with the same rows, options and parameters, and each takes its
+  // share of the rows of every batch; hooks may differ.
   Communicator* communicator = nullptr;
 };
 
@@ -61,13 +61,14 @@ struct LoopRows {
 class TrainLoop {
  public:
   // What is passed by reference, and the communicator, must outlive the loop. Throws invalid_argument for options
-  // out of range, or rows of which one kind is missing.
+  // out of range, rows of which one kind is missing, or a batch of fewer rows than there are members.
   TrainLoop(Objective& objective, TrainState& state, const LoopRows& rows, const TrainOptions& options,
             const TrainHooks& hooks);
   TrainLoop(const TrainLoop&) = delete;
   TrainLoop& operator=(const TrainLoop&) = delete;
 
-  // From the state's step to the last one; see Trainer::run.
+  // From the state's step to the last one; see Trainer::run. Throws device where members begin or end with different
+  // parameters.
   void run();
 
  private:

@@ -9,6 +9,7 @@
 
 #include "mixtape/backend/cuda/card.h"
 #include "mixtape/backend/cuda/cublaslt.h"
+#include "mixtape/backend/cuda/nccl.h"
 #include "mixtape/backend/cuda/source.h"
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/backend/gpu/modules.h"
@@ -162,6 +163,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
     auto memory = std::make_shared<CardMemory>(card_, bytes);
     if (bytes > 0 && (zero || poison_)) {
+      card_->enter();
       check(driver().MemsetD8Async(memory->pointer(), zero ? 0 : 0xff, bytes, card_->stream), "filling");
     }
     return memory;
@@ -212,6 +214,15 @@ class CudaBackend final : public Backend, private gpu::Queue {
     card_->enter();
     check(driver().GraphLaunch(recording->graph, card_->stream), "replaying");
     replayed_.push_back(recording);
+  }
+  std::unique_ptr<PeerSums> join(const std::vector<Backend*>& group) override {
+    std::vector<std::shared_ptr<Card>> cards;
+    for (Backend* b : group) {
+      const auto* card = dynamic_cast<CudaBackend*>(b);
+      if (card == nullptr) return nullptr;
+      cards.push_back(card->card_);
+    }
+    return join_cards(std::move(cards));
   }
   void read(Memory& memory, std::size_t offset, void* host, std::size_t bytes) override {
     const std::lock_guard lock(mutex_);

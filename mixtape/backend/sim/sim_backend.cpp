@@ -265,7 +265,8 @@ class SimKernels final : public KernelRegistry {
 
 class SimBackend final : public Backend {
  public:
-  std::string name() const override { return "sim"; }
+  explicit SimBackend(int index) : index_(index) {}
+  std::string name() const override { return index_ == 0 ? "sim" : str("sim:", index_); }
   std::string description() const override { return "GPU kernels on the host, every access checked"; }
   DeviceCaps caps() const override { return gpu::kCaps; }
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
@@ -326,6 +327,7 @@ class SimBackend final : public Backend {
     require(!recording_, what, ": sim is recording, expected only kernels until that ends");
   }
 
+  int index_;
   std::shared_ptr<RecordingQueue> recording_;  // set while work is recorded
   std::shared_ptr<Meter> meter_ = std::make_shared<Meter>();
   std::mutex mutex_;
@@ -333,8 +335,10 @@ class SimBackend final : public Backend {
 };
 
 [[maybe_unused]] const bool registered = register_backend("sim", kNotAuto, [](int index) {
-  if (index > 0) fail(ErrorCode::not_supported, "sim: device ", index, " is not there, found 1");
-  return std::make_shared<SimBackend>();
+  constexpr int kDevices = 4;
+  if (index >= kDevices)
+    fail(ErrorCode::not_supported, "sim: device ", index, " is not there, found ", kDevices);
+  return std::make_shared<SimBackend>(index);
 });
 
 }  // namespace
