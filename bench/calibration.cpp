@@ -1,15 +1,17 @@
 // Speed of DWQ on random weights of a real model's shape, bf16:
-//   calibration [DEVICE] [SHAPE] [BATCH] [LENGTH] [STEPS] [live|cached|streamed]
-// Defaults: cpu smollm2 4 512 3 live. live runs the teacher beside the student; streamed too, but loads its
+//   calibration [DEVICES] [SHAPE] [BATCH] [LENGTH] [STEPS] [live|cached|streamed]
+// Defaults: cpu smollm2 4 512 3 live. Several devices, cuda:0,cuda:1, share the rows of each batch. live runs the teacher beside the student; streamed too, but loads its
 // blocks anew in each pass and recomputes activations: the least memory; cached compares with its 64 largest
 // logits, which are there already. Counts 8 FLOP, or 6 without a teacher, per matrix weight and token (2
 // teacher, 2 student, 4 gradients; tied head included, attention not) as a share of a plain bf16 matrix
-// product's rate in the same run: oneDNN's own at 1024^3 on the CPU, 8192^3 on a GPU.
+// product's rate in the same run, of as many devices: oneDNN's own at 1024^3 on the CPU, 8192^3 on a GPU. The checksum is
+// of the trained scales and biases, the same on every run.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <dnnl.hpp>
 #include <memory>
+#include <sstream>
 
 #include "bench/random_source.h"
 #include "mixtape/calib/fit_students.h"
@@ -17,17 +19,19 @@
 #include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/student.h"
 #include "mixtape/calib/trainer.h"
+#include "mixtape/core/mix.h"
 #include "mixtape/core/random.h"
 #include "mixtape/core/resident_memory.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/ops/matmul/matmul.h"
+#include "mixtape/runtime/device_group.h"
 
 namespace mixtape {
 namespace {
 
 struct Setup {
-  std::string device = "cpu", shape = "smollm2";
+  std::string devices = "cpu", shape = "smollm2";
   std::int64_t batch = 4, length = 512, steps = 3;
   bool live = true, streamed = false;
 };
@@ -69,7 +73,8 @@ double device_bf16_rate(const Device& device) {
 }
 
 // Tokens per second over the steps after the first two, validation left out.
-double train_rate(const Setup& s, Student& student, LossSignal& signal, Tape& tape) {
+double train_rate(const Setup& s, Student& student, LossSignal& signal, Tape& tape,
+                  Communicator& communicator) {
   const std::vector<TokenRow> rows =
       random_rows(static_cast<std::size_t>(s.batch * (s.steps + 2)), static_cast<std::size_t>(s.length) + 1,
                   student.config.vocab_size, 1);
@@ -77,10 +82,11 @@ double train_rate(const Setup& s, Student& student, LossSignal& signal, Tape& ta
   options.batch_size = s.batch;
   options.steps = s.steps + 2;
   options.validate_every = options.steps;
+  options.keep_best = false;
   options.checkpoint_blocks = s.streamed;
   std::vector<double> at;
   const Stopwatch watch;
-  TrainHooks hooks;
+  TrainHooks hooks{.communicator = &communicator};
   hooks.run.progress = [&](const StageProgress& p) {
     if (!p.validation_loss) at.push_back(watch.seconds());
   };
@@ -135,36 +141,74 @@ double matrix_weights(const RandomSource& source) {
   return weights;
 }
 
-void run(const Setup& s) {
-  const Device device = Device::open(s.device);
-  const bool on_cpu = device == Device::cpu();
-  const double rate = on_cpu ? onednn_bf16_rate() : device_bf16_rate(device);
+std::uint64_t checksum(const Student& student) {
+  std::uint64_t sum = 0;
+  for (const auto& [path, q] : student.parameters.quantized) {
+    for (const Buffer& b : {q.scales, q.biases}) {
+      std::vector<std::uint32_t> bits(static_cast<std::size_t>(b.numel()));
+      b.read_bytes(bits.data());
+      for (const std::uint32_t word : bits) sum = mix_bits(sum ^ word);
+    }
+  }
+  return sum;
+}
+
+struct Result {
+  double tokens = 0.0;  // per second
+  std::uint64_t checksum = 0;
+};
+
+// On one of the devices.
+Result calibrate_on(const Setup& s, const Device& device, Communicator& communicator) {
   const RandomSource source(config_of_shape(s.shape));
-  const ModelConfig config = source.config();
   const QuantizationPlan plan = plan_quantization(source, QuantizationOptions());
   Tape tape(device);
   auto teacher = std::make_unique<Teacher>(source, DType::bf16, s.streamed || !s.live, tape);
   Student student = fit_student(*teacher, plan, plain_rounding());
-  std::unique_ptr<LossSignal> signal = std::make_unique<RandomTargets>(config.vocab_size);
+  std::unique_ptr<LossSignal> signal = std::make_unique<RandomTargets>(source.config().vocab_size);
   if (s.live) {
     signal = std::make_unique<LiveTeacher>(teacher->model(), tape, KlOptions{.temperature = 2.0f});
   } else {
     teacher = nullptr;
   }
   device.reset_peak();
-  const double tokens = train_rate(s, student, *signal, tape);
-  const double flops = (s.live ? 8.0 : 6.0) * matrix_weights(source) * tokens;
-  std::printf("%s: %s, %lld x %lld tokens, %s teacher\n", device.description().c_str(), s.shape.c_str(),
-              static_cast<long long>(s.batch), static_cast<long long>(s.length),
+  const double tokens = train_rate(s, student, *signal, tape, communicator);
+  return {tokens, checksum(student)};
+}
+
+std::vector<Device> devices_of(const Setup& s) {
+  std::vector<Device> devices;
+  std::istringstream names(s.devices);
+  for (std::string name; std::getline(names, name, ',');) devices.push_back(Device::open(name));
+  return devices;
+}
+
+void run(const Setup& s) {
+  DeviceGroup group(devices_of(s));
+  const Device& device = group.devices()[0];
+  const auto devices = static_cast<double>(group.devices().size());
+  const bool on_cpu = device == Device::cpu();
+  const double rate = on_cpu ? onednn_bf16_rate() : device_bf16_rate(device);
+  Result result;
+  group.run([&](Communicator& c) {
+    const Result own = calibrate_on(s, group.devices()[static_cast<std::size_t>(c.rank())], c);
+    if (c.rank() == 0) result = own;
+  });
+  const double flops =
+      (s.live ? 8.0 : 6.0) * matrix_weights(RandomSource(config_of_shape(s.shape))) * result.tokens;
+  std::printf("%.0f x %s: %s, %lld x %lld tokens, %s teacher\n", devices, device.description().c_str(),
+              s.shape.c_str(), static_cast<long long>(s.batch), static_cast<long long>(s.length),
               s.streamed ? "streamed"
               : s.live   ? "live"
                          : "cached");
+  if (devices > 1.0) std::printf("%-22s %s\n", "gradients through", group.way().c_str());
   std::printf("%-22s %10.1f GFLOP/s\n", on_cpu ? "oneDNN bf16 1024^3" : "bf16 product 8192^3", rate / 1e9);
-  std::printf("%-22s %10.1f tokens/s, %.1f GFLOP/s, %.1f %% of that\n", "calibration", tokens, flops / 1e9,
-              100.0 * flops / rate);
+  std::printf("%-22s %10.1f tokens/s, %.1f GFLOP/s, %.1f %% of that\n", "calibration", result.tokens,
+              flops / 1e9, 100.0 * flops / (rate * devices));
   std::printf("%-22s %10.1f MB of buffers, %.1f MB resident\n", "peak",
               static_cast<double>(device.memory_stats().peak_bytes) / 1e6,
               static_cast<double>(peak_resident_bytes()) / 1e6);
+  std::printf("%-22s %016llx\n", "checksum", static_cast<unsigned long long>(result.checksum));
 }
 
 }  // namespace
@@ -172,7 +216,7 @@ void run(const Setup& s) {
 
 int main(int argc, char** argv) {
   mixtape::Setup setup;
-  if (argc > 1) setup.device = argv[1];
+  if (argc > 1) setup.devices = argv[1];
   if (argc > 2) setup.shape = argv[2];
   if (argc > 3) setup.batch = std::atoll(argv[3]);
   if (argc > 4) setup.length = std::atoll(argv[4]);

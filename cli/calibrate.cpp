@@ -56,9 +56,7 @@ class CalibrateRun {
         gguf_(o_.quantize.plan_gguf(opened_, plan_)) {
     if (imatrix_file_.wanted()) importance_.emplace(opened_.config, plan_);
     o_.settle(opened_.config, device_);
-    const std::int64_t batch = o_.dwq.train.batch_size, devices = std::ssize(devices_->devices());
-    require(batch >= devices || !o_.trains(), "--device names ", devices,
-            " devices, which share the --batch of ", batch, " rows, expected as many rows or more");
+    if (o_.trains()) require_row_for_each(*devices_, o_.dwq.train.batch_size);
   }
 
   int run() {

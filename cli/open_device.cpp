@@ -65,4 +65,10 @@ std::unique_ptr<DeviceGroup> open_devices(const std::string& names) {
   return group;
 }
 
+void require_row_for_each(const DeviceGroup& devices, std::int64_t batch) {
+  const std::int64_t count = std::ssize(devices.devices());
+  require(batch >= count, "--device names ", count, " devices, which share a batch of ", batch,
+          " rows: expected a row or more for each, see --batch");
+}
+
 }  // namespace mixtape::cli

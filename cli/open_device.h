@@ -15,5 +15,7 @@ Device open_device(const std::string& name, std::FILE* out = stdout);
 // Of commands whose steps several may share: "cuda:0,cuda:1", or "all" of the best kind. A line for each, and for several
 // one that says which way their gradients are added up.
 std::unique_ptr<DeviceGroup> open_devices(const std::string& names);
+// Throws invalid_argument unless each of them gets a row of a batch.
+void require_row_for_each(const DeviceGroup& devices, std::int64_t batch);
 
 }  // namespace mixtape::cli

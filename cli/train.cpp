@@ -19,6 +19,7 @@
 #include "mixtape/calib/fingerprint.h"
 #include "mixtape/calib/float_model.h"
 #include "mixtape/calib/initialize.h"
+#include "mixtape/calib/kept_states.h"
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/io/json_file.h"
@@ -75,10 +76,12 @@ class TrainRun {
       : o_(options),
         output_(o_.out, o_.tokenizer),
         report_file_(o_.json_file, inputs(o_), o_.out),
-        device_(open_device(o_.device)),
+        devices_(open_devices(o_.device)),
         config_json_(read_json(o_.config_file)),
         config_(ModelConfig::parse(config_json_, o_.config_file)),
-        tape_(device_) {}
+        tape_(devices_->devices()[0]) {
+    require_row_for_each(*devices_, o_.train.batch_size);
+  }
 
   int run() {
     check(o_.train);
@@ -97,12 +100,8 @@ class TrainRun {
     watch_interrupts();
     checkpoint_->begin();
     StageDisplay display;
-    Parameters parameters = initial_parameters(config_, o_.text.seed, device_, display.hooks());
-    NextToken signal;
-    const TrainRows rows = {data_.train, data_.validation,
-                            shuffled_batches(data_.train.size(), o_.train.batch_size, o_.text.seed)};
-    const TrainReport report = train(config_, parameters, o_.compute_dtype(), signal, tape_, rows, o_.train,
-                                     {.run = display.hooks(&*checkpoint_)});
+    Parameters parameters = initial_parameters(config_, o_.text.seed, tape_.device(), display.hooks());
+    const TrainReport report = train_together(parameters, display.hooks(&*checkpoint_));
     display.close();
     if (report.stopped_early && (!o_.write_on_interrupt || report.best_step == 0))
       return stopped(fmt::format("interrupted after {} steps", report.steps_done));
@@ -114,6 +113,31 @@ class TrainRun {
       return Status::ok;
     }
     return tell(report, *result);
+  }
+
+  // On all devices, which begin with the same values and take the same steps.
+  TrainReport train_together(Parameters& parameters, const RunHooks& hooks) {
+    TrainReport report;
+    FoundStates states(hooks.states);
+    devices_->run([&](Communicator& communicator) {
+      if (communicator.rank() == 0) {
+        report = train_on(tape_, parameters, hooks, communicator);
+        return;
+      }
+      Tape tape(devices_->devices()[static_cast<std::size_t>(communicator.rank())]);
+      Parameters copy = initial_parameters(config_, o_.text.seed, tape.device());
+      train_on(tape, copy, {.progress = {}, .should_stop = {}, .states = &states}, communicator);
+    });
+    return report;
+  }
+
+  TrainReport train_on(Tape& tape, Parameters& parameters, const RunHooks& hooks,
+                       Communicator& communicator) const {
+    NextToken signal;
+    const TrainRows rows = {data_.train, data_.validation,
+                            shuffled_batches(data_.train.size(), o_.train.batch_size, o_.text.seed)};
+    return train(config_, parameters, o_.compute_dtype(), signal, tape, rows, o_.train,
+                 {.run = hooks, .communicator = &communicator});
   }
 
   int stopped(const std::string& where) const {
@@ -142,7 +166,7 @@ class TrainRun {
         Checkpoint::Inputs{{"config", text_fingerprint(config_json_.dump())},
                            {"tokenizer", text_fingerprint(read_text(o_.tokenizer + "/tokenizer.json"))},
                            {"text", data_fingerprint(data_)},
-                           {"device", device_.name()}});
+                           {"device", devices_->name()}});
   }
 
   std::uint64_t weights() const {
@@ -164,7 +188,7 @@ class TrainRun {
             {"train_rows", data_.train.size()},
             {"length", o_.text.length},
             {"seed", o_.text.seed},
-            {"device", device_.name()},
+            {"device", devices_->name()},
             {"dtype", o_.dtype},
             {"batch", o_.train.batch_size},
             {"learning_rate", o_.train.learning_rate},
@@ -229,7 +253,7 @@ class TrainRun {
   PretrainOptions o_;
   ModelOutput output_;
   ReportFile report_file_;
-  Device device_;
+  std::unique_ptr<DeviceGroup> devices_;
   nlohmann::json config_json_;
   ModelConfig config_;
   Tape tape_;
@@ -245,7 +269,7 @@ void add_train(CLI::App& app, int& status) {
   OptionGroup model(*command, "Model");
   model.path("--config", o->config_file, "FILE", "config.json of the model")->required();
   model.path("--tokenizer", o->tokenizer, "DIR", "Directory with tokenizer.json")->required();
-  model.path("--device", o->device, "NAME", kDeviceHelp);
+  model.path("--device", o->device, "NAME", kDevicesHelp);
   model.choice("--dtype", o->dtype, {"f32", "bf16"}, "Activations; weights are trained in f32");
   OptionGroup(*command, "Output")
       .path("-o,--out", o->out, "DIR", "Directory to write; it must not exist")

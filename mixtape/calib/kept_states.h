@@ -26,10 +26,26 @@ class KeptStates {
   // Keeps what `save` writes to the file that it is given, which appears whole, in place of an older one of that name.
   // A place that refuses costs the state, not the run: returns whether it was kept.
   virtual bool keep(const std::string& name, const Save& save) = 0;
-  // Nothing if there is none that can be read.
+  // Nothing if there is none that can be read. May be called from several threads.
   virtual std::optional<SafetensorsFile> find(const std::string& name) = 0;
   // All whose names begin so.
   virtual void forget(const std::string& begin) = 0;
+};
+
+// Another's states, to be found and left as they are: those of the first of several devices that share a run.
+class FoundStates final : public KeptStates {
+ public:
+  // Null: none.
+  explicit FoundStates(KeptStates* states) : states_(states) {}
+  bool is_due() override { return false; }
+  bool keep(const std::string&, const Save&) override { return false; }
+  std::optional<SafetensorsFile> find(const std::string& name) override {
+    return states_ ? states_->find(name) : std::nullopt;
+  }
+  void forget(const std::string&) override {}
+
+ private:
+  KeptStates* states_;
 };
 
 // The state of one stage under hooks.scope + name; nothing happens where the hooks have no place for states.

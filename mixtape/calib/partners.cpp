@@ -6,19 +6,6 @@
 namespace mixtape {
 namespace {
 
-// The first device's states, to be found and left alone.
-class FoundStates final : public KeptStates {
- public:
-  explicit FoundStates(KeptStates& states) : states_(states) {}
-  bool is_due() override { return false; }
-  bool keep(const std::string&, const Save&) override { return false; }
-  std::optional<SafetensorsFile> find(const std::string& name) override { return states_.find(name); }
-  void forget(const std::string&) override {}
-
- private:
-  KeptStates& states_;
-};
-
 // Through host memory.
 Buffer copy_to(const Device& device, const Buffer& b) {
   std::vector<std::byte> bytes(b.bytes());
@@ -84,9 +71,8 @@ void Partners::take_part(const Method& method, const MethodInput& input, const S
   if (!partner) partner = std::make_unique<Partner>(teacher_, group_.devices()[rank]);
   Student copy = copy_to(partner->teacher, student, input.plan);
   communicator.meet();
-  std::optional<FoundStates> states;
-  if (input.hooks.states) states.emplace(*input.hooks.states);
-  const RunHooks hooks{.states = states ? &*states : nullptr, .scope = input.hooks.scope};
+  FoundStates states(input.hooks.states);
+  const RunHooks hooks{.progress = {}, .should_stop = {}, .states = &states, .scope = input.hooks.scope};
   method.improve({partner->teacher, input.plan, input.data, hooks, input.start_kl, &communicator}, copy);
 }
 

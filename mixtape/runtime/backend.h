@@ -48,18 +48,6 @@ class Replay {
   virtual void run() = 0;
 };
 
-// Sums over several devices that don't go through the host.
-class PeerSums {
- public:
-  virtual ~PeerSums() = default;
-  virtual std::string name() const = 0;  // for people: the library and its version
-  // Enqueues on device `rank` of the group: `count` elements, f32, become the sums over all devices, added in an order
-  // that follows from the devices and the count alone. Called for each device, in a thread of its own.
-  virtual void add_up(std::size_t rank, Memory& memory, std::size_t offset, std::size_t count) = 0;
-  // Ends what waits for a device that has failed. From then on add_up throws.
-  virtual void abort() = 0;
-};
-
 // In what devices differ, for those who choose sizes and dtypes.
 struct DeviceCaps {
   bool has_host_memory = false;  // Buffer::host_bytes works
@@ -106,9 +94,6 @@ class Backend {
   virtual void begin_recording();
   // Null where `keep` is false: the recording is dropped.
   virtual std::shared_ptr<Replay> end_recording(bool keep);
-  // Of different devices, of which this is the first. Null where they are of a kind that has no such way; throws
-  // not_supported with the reason where it should.
-  virtual std::unique_ptr<PeerSums> join(const std::vector<Backend*>&) { return nullptr; }
   virtual void read(Memory& memory, std::size_t offset, void* host, std::size_t bytes) = 0;
   virtual void write(Memory& memory, std::size_t offset, const void* host, std::size_t bytes) = 0;
 };

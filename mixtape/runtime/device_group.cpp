@@ -124,10 +124,8 @@ void DeviceGroup::connect() {
   peers_ = nullptr;
   way_ = "host memory";
   if (devices_.size() == 1) return;
-  std::vector<Backend*> backends;
-  for (const Device& d : devices_) backends.push_back(&d.backend());
   try {
-    peers_ = backends[0]->join(backends);
+    peers_ = open_peer_sums(devices_);
     if (peers_) way_ = peers_->name();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_supported) throw;

@@ -8,6 +8,7 @@
 
 #include "mixtape/runtime/communicator.h"
 #include "mixtape/runtime/device.h"
+#include "mixtape/runtime/peer_sums.h"
 
 namespace mixtape {
 

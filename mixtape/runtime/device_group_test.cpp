@@ -200,10 +200,6 @@ class Wired final : public Backend {
   KernelRegistry& kernels() override { return cpu_.kernels(); }
   void run(const Dispatch& dispatch, ErrorSlot& errors) override { cpu_.run(dispatch, errors); }
   void synchronize() override {}
-  std::unique_ptr<PeerSums> join(const std::vector<Backend*>& group) override {
-    if (group.back()->name() == "wired:2") fail(ErrorCode::not_supported, "wired:2 hangs by no wire");
-    return std::make_unique<Sums>(group.size(), aborts);
-  }
   void read(Memory& memory, std::size_t offset, void* host, std::size_t bytes) override {
     cpu_.read(memory, offset, host, bytes);
   }
@@ -217,8 +213,17 @@ class Wired final : public Backend {
   Backend& cpu_ = Device::cpu().backend();
 };
 
+std::unique_ptr<PeerSums> join(const std::vector<Device>& devices) {
+  for (const Device& d : devices) {
+    if (!d.name().starts_with("wired")) return nullptr;
+    if (d.name() == "wired:2") fail(ErrorCode::not_supported, "wired:2 hangs by no wire");
+  }
+  return std::make_unique<Sums>(devices.size(), Wired::aborts);
+}
+
 const bool wired =
-    register_backend("wired", kNotAuto, [](int index) { return std::make_shared<Wired>(index); });
+    register_backend("wired", kNotAuto, [](int index) { return std::make_shared<Wired>(index); }) &&
+    register_peer_sums(join);
 
 TEST(DeviceGroup, TakesTheDevicesOwnWay) {
   ASSERT_TRUE(wired);

@@ -157,6 +157,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
     reports_.clear_words(reports_.words->bytes(), card_->stream);
   }
 
+  const std::shared_ptr<Card>& card() const { return card_; }
   std::string name() const override { return str("cuda:", card_->index); }
   std::string description() const override { return card_->description; }
   DeviceCaps caps() const override { return gpu::kCaps; }
@@ -214,15 +215,6 @@ class CudaBackend final : public Backend, private gpu::Queue {
     card_->enter();
     check(driver().GraphLaunch(recording->graph, card_->stream), "replaying");
     replayed_.push_back(recording);
-  }
-  std::unique_ptr<PeerSums> join(const std::vector<Backend*>& group) override {
-    std::vector<std::shared_ptr<Card>> cards;
-    for (Backend* b : group) {
-      const auto* card = dynamic_cast<CudaBackend*>(b);
-      if (card == nullptr) return nullptr;
-      cards.push_back(card->card_);
-    }
-    return join_cards(std::move(cards));
   }
   void read(Memory& memory, std::size_t offset, void* host, std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
@@ -366,8 +358,19 @@ std::shared_ptr<Replay> CudaBackend::end_recording(bool keep) {
 
 void CardReplay::run() { backend_.replay(recording_); }
 
+std::unique_ptr<PeerSums> join(const std::vector<Device>& devices) {
+  std::vector<std::shared_ptr<Card>> cards;
+  for (const Device& d : devices) {
+    const auto* backend = dynamic_cast<const CudaBackend*>(&d.backend());
+    if (backend == nullptr) return nullptr;
+    cards.push_back(backend->card());
+  }
+  return join_cards(std::move(cards));
+}
+
 [[maybe_unused]] const bool registered =
-    register_backend("cuda", 10, [](int index) { return std::make_shared<CudaBackend>(index); });
+    register_backend("cuda", 10, [](int index) { return std::make_shared<CudaBackend>(index); }) &&
+    register_peer_sums(join);
 
 }  // namespace
 }  // namespace mixtape::cuda

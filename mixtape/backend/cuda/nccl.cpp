@@ -40,7 +40,7 @@ void set_environment() {
 const NcclTable& nccl() {
   static const NcclTable loaded = [] {
     set_environment();
-    static const SharedLibrary library({"libnccl.so.2", "libnccl.so"});
+    static const SharedLibrary library({"libnccl.so.2"});
     if (!library) fail(ErrorCode::not_supported, "cuda: no NCCL (", library.error(), ")");
     NcclTable t{};
     const auto load = [&](auto& function, const char* name) {

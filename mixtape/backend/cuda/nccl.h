@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "mixtape/backend/cuda/card.h"
+#include "mixtape/runtime/peer_sums.h"
 
 namespace mixtape::cuda {
 

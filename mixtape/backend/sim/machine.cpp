@@ -4,6 +4,7 @@
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <unordered_map>
 
@@ -342,6 +343,8 @@ void run_kernel(const std::string& name, const LaunchShape& shape, std::span<con
     fail(ErrorCode::device, "kernel ", name, ": launched with ", threads, " threads a block, expected 1 to ",
          found->second.max_threads, " in two dimensions");
   }
+  static std::mutex one_at_a_time;  // of all simulated devices
+  const std::lock_guard lock(one_at_a_time);
   Machine state;
   const Running running(state);
   // Kept: making them costs more than most launches.
