@@ -6,6 +6,8 @@
 
 #include "mixtape/backend/cuda/driver.h"
 #include "mixtape/runtime/command_encoder.h"
+#include "mixtape/runtime/creation.h"
+#include "mixtape/runtime/device_group.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
@@ -80,6 +82,51 @@ TEST_F(Cuda, BuffersOfManySizesShareTheirMemory) {
   std::size_t after = before;
   for (int i = 1; i <= 400; ++i) after = use((64 << 10) + 4 * i);
   EXPECT_LT(before - std::min(before, after), std::size_t{2} << 30);
+}
+
+std::vector<Device> two_cards() {
+  std::vector<Device> cards = {*card()};
+  try {
+    cards.push_back(Device::open("cuda:1"));
+  } catch (const Error&) {
+  }
+  return cards;
+}
+
+// By NCCL where it is there: sums of two come out as the host's. The group goes on where a member has failed.
+TEST_F(Cuda, CardsAddUp) {
+  const std::vector<Device> cards = two_cards();
+  if (cards.size() < 2) GTEST_SKIP() << "one card";
+  DeviceGroup group(cards);
+  std::fprintf(stderr, "added up through %s\n", group.way().c_str());
+  const auto add_up = [&](Communicator& c, std::int64_t n) {
+    const Device& device = cards[static_cast<std::size_t>(c.rank())];
+    CommandEncoder encoder(device);
+    const Buffer x = randn(device, {n}, 1 + static_cast<std::uint64_t>(c.rank())),
+                 few = device.alloc(DType::f32, {3});
+    encoder.fill(few, static_cast<float>(c.rank() + 1));
+    c.all_reduce_sum(encoder, {few, x});
+    encoder.commit_and_wait();
+    const auto first = randn(Device::cpu(), {n}, 1).to_vector<float>(),
+               second = randn(Device::cpu(), {n}, 2).to_vector<float>(), sum = x.to_vector<float>();
+    std::int64_t wrong = few.to_vector<float>() != std::vector<float>(3, 3.0f);
+    for (std::size_t i = 0; i < sum.size(); ++i) wrong += sum[i] != first[i] + second[i];
+    EXPECT_EQ(wrong, 0) << n << " elements, rank " << c.rank();
+  };
+  for (const std::int64_t n : {1, 1000, 3'000'001, 20'000'000})
+    group.run([&](Communicator& c) { add_up(c, n); });
+  const auto fail_late = [&](Communicator& c) {
+    add_up(c, 1000);
+    if (c.rank() == 1) fail(ErrorCode::out_of_memory, "no room");
+    add_up(c, 1000);
+  };
+  MIXTAPE_EXPECT_ERROR(group.run(fail_late), ErrorCode::out_of_memory, "no room");
+  group.run([&](Communicator& c) { add_up(c, 1000); });
+}
+
+TEST_F(Cuda, ACardIsNotNamedTwice) {
+  MIXTAPE_EXPECT_ERROR(DeviceGroup({*card(), *card()}), ErrorCode::invalid_argument,
+                       "devices: cuda:0 is named twice");
 }
 
 // A kernel that writes where nothing is: the card's context is gone for good, the CPU is not.
