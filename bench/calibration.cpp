@@ -1,11 +1,11 @@
 // Speed of DWQ on random weights of a real model's shape, bf16:
 //   calibration [DEVICES] [SHAPE] [BATCH] [LENGTH] [STEPS] [live|cached|streamed]
-// Defaults: cpu smollm2 4 512 3 live. Several devices, cuda:0,cuda:1, share the rows of each batch. live runs the teacher beside the student; streamed too, but loads its
-// blocks anew in each pass and recomputes activations: the least memory; cached compares with its 64 largest
-// logits, which are there already. Counts 8 FLOP, or 6 without a teacher, per matrix weight and token (2
-// teacher, 2 student, 4 gradients; tied head included, attention not) as a share of a plain bf16 matrix
-// product's rate in the same run, of as many devices: oneDNN's own at 1024^3 on the CPU, 8192^3 on a GPU. The checksum is
-// of the trained scales and biases, the same on every run.
+// Defaults: cpu smollm2 4 512 3 live. Several devices, cuda:0,cuda:1, share the rows of each batch. live runs the
+// teacher beside the student; streamed too, but loads its blocks anew in each pass and recomputes activations: the least
+// memory; cached compares with its 64 largest logits, which are there already. Counts 8 FLOP, or 6 without a teacher, per
+// matrix weight and token (2 teacher, 2 student, 4 gradients; tied head included, attention not) as a share of a plain
+// bf16 matrix product's rate in the same run, times the devices: oneDNN's own at 1024^3 on the CPU, 8192^3 on a GPU. The
+// checksum is of the trained scales and biases.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
