@@ -165,8 +165,8 @@ TEST(DeviceGroup, RefusesSumsOfDifferentThings) {
 
 // The CPU under another name, whose devices have a way of their own to add up.
 struct Sums final : PeerSums {
-  Sums(std::size_t devices, int& aborts)
-      : meet(static_cast<std::ptrdiff_t>(devices)), parts(devices), aborts(aborts) {}
+  Sums(std::size_t devices, int& count_of_aborts)
+      : meet(static_cast<std::ptrdiff_t>(devices)), parts(devices), aborts(count_of_aborts) {}
   std::string name() const override { return "wire"; }
   void add_up(std::size_t rank, Memory& memory, std::size_t offset, std::size_t count) override {
     auto* mine = reinterpret_cast<float*>(memory.host_data() + offset);
