@@ -43,6 +43,16 @@ TopKTargets new_targets(const Device& device, std::int64_t positions, std::int64
           device.alloc(DType::f32, {positions})};
 }
 
+// Of positions that no row of a batch may reach: what stands there is of no weight, but has to be targets.
+TopKTargets any_targets(const Device& device, std::int64_t positions, std::int64_t k) {
+  TopKTargets targets = new_targets(device, positions, k);
+  std::vector<std::uint32_t> indices(static_cast<std::size_t>(positions * k));
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    indices[i] = static_cast<std::uint32_t>(static_cast<std::int64_t>(i) % k);
+  targets.indices = Buffer::from(device, {positions, k}, indices);
+  return targets;
+}
+
 TopKTargets targets_of(const CausalLm& teacher, Tape& tape, std::span<const TokenRow> row,
                        const KlOptions& options) {
   const Device& device = tape.device();
@@ -94,7 +104,7 @@ CachedTeacher::CachedTeacher(const std::filesystem::path& directory, const std::
 void CachedTeacher::load(const Batch& batch, std::span<const std::size_t> rows) {
   const std::int64_t positions = batch.ids.numel(), columns = batch.ids.shape()[1];
   TopKTargets& kept = by_positions_[positions];
-  if (!kept.logits) kept = new_targets(tape_.device(), positions, options_.top_k);
+  if (!kept.logits) kept = any_targets(tape_.device(), positions, options_.top_k);
   targets_ = kept;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const SafetensorsFile file = SafetensorsFile::open(row_file(directory_, rows[r]));

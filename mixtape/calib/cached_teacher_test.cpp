@@ -70,6 +70,27 @@ TEST_P(CachedTeacherTest, GivesTheBitsOfALiveOne) {
   EXPECT_EQ(run(cached), run(live));
 }
 
+// A batch is as wide as its longest row: beyond the other's end losses are anything, but they can be computed.
+TEST_P(CachedTeacherTest, RowsMayDifferInLength) {
+  rows_[0].resize(5);
+  write("print");
+  const Batch batch = make_batch(tape_.device(), std::vector<TokenRow>{rows_[2], rows_[0]});
+  const std::int64_t positions = batch.ids.numel(), columns = batch.ids.shape()[1];
+  const Buffer logits = tape_.device().alloc(DType::f32, {positions, 263});
+  const auto losses = [&](LossSignal& signal) {
+    signal.load(batch, std::vector<std::size_t>{2, 0});
+    signal.start();
+    const Buffer found = signal.losses(tape_.encoder(), logits, 0, positions);
+    tape_.encoder().commit_and_wait();
+    std::vector<float> values = found.to_vector<float>();
+    values.resize(static_cast<std::size_t>(columns + 4));  // the short row's
+    return values;
+  };
+  CachedTeacher cached(temp_ / "targets", "print", tape_, options_);
+  LiveTeacher live(teacher_.model(), tape_, options_);
+  EXPECT_EQ(losses(cached), losses(live));
+}
+
 TEST_P(CachedTeacherTest, TheFingerprintIsOfTheContents) {
   const std::string print = fingerprint(kModel);
   std::filesystem::copy(kModel, temp_ / "copy");
