@@ -88,7 +88,8 @@ TEST_P(CachedTeacherTest, RowsMayDifferInLength) {
   };
   CachedTeacher cached(temp_ / "targets", "print", tape_, options_);
   LiveTeacher live(teacher_.model(), tape_, options_);
-  EXPECT_EQ(losses(cached), losses(live));
+  const std::vector<float> found = losses(cached), wanted = losses(live);  // which sees the short row padded
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 1e-6) << i;
 }
 
 TEST_P(CachedTeacherTest, TheFingerprintIsOfTheContents) {
