@@ -82,6 +82,7 @@ class DirectoryModel final : public ModelSource {
   bool has_mlx_layout() const;
   void add_model_prefix();
   void tell_of_unknown_keys();
+  void tell_of_yarn();
   void settle_blocks();
   void settle_zero_centred();
   void settle_taps();
@@ -115,6 +116,7 @@ DirectoryModel::DirectoryModel(const fs::path& path)
   settle_taps();
   if (!config_.is_object()) return;
   tell_of_unknown_keys();
+  tell_of_yarn();
   settle_zero_centred();
   settle_tied_embeddings();
 }
@@ -124,6 +126,21 @@ void DirectoryModel::tell_of_unknown_keys() {
   for (const std::string& key : passed_over_keys(config_)) listed += (listed.empty() ? "" : ", ") + key;
   if (!listed.empty())
     notices_.push_back("keys of config.json that are not known are passed over: " + listed);
+}
+
+void DirectoryModel::tell_of_yarn() {
+  if (architecture() == nullptr || !architecture()->others_round_yarn) return;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const json rope = config_.value(key, json());
+    if (!rope.is_object() || rope.value("rope_type", json()) != "yarn" ||
+        rope.value("truncate", json()) != false)
+      continue;
+    notices_.push_back(
+        str(key,
+            " has truncate false: mlx-lm and llama.cpp have whole pairs between yarn's bounds in this "
+            "type, their logits differ from the original's"));
+    return;
+  }
 }
 
 // Null for a type that nobody knows.

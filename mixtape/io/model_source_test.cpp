@@ -155,6 +155,15 @@ TEST(ModelSource, TellsOfKeysThatItPassesOver) {
       (std::vector<std::string>{"keys of config.json that are not known are passed over: a_new_key, other"}));
 }
 
+TEST(ModelSource, TellsWhereOtherProgramsDiffer) {
+  const std::vector<std::string> notices = open_model("tests/data/parity/gpt_oss")->notices();
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_TRUE(
+      notices[0].starts_with("rope_parameters has truncate false: mlx-lm and llama.cpp have whole pairs"))
+      << notices[0];
+  EXPECT_TRUE(open_model("tests/data/parity/llama")->notices().empty());
+}
+
 TEST_F(HeadsAndNames, NamesWithoutTheirFirstPart) {
   const auto model = open({{"embed_tokens.weight", {1, 1}, {1}}, {"norm.weight", {1}, {2}}}, true);
   EXPECT_EQ(model->names(), (std::vector<std::string>{"model.embed_tokens.weight", "model.norm.weight"}));
