@@ -93,8 +93,9 @@ void Backward::run_rule(const StaleReads& stale) {
 }
 
 void Tape::check_device(const char* what, const Buffer& value) const {
-  require(value.device() == device(), what, ": ", value, " is on ", value.device().name(), ", expected ",
-          device().name());
+  if (value.device() == device()) return;
+  fail(ErrorCode::invalid_argument, what, ": ", value, " is on ", value.device().name(), ", expected ",
+       device().name());
 }
 
 Var Tape::parameter(const Buffer& value) {

@@ -42,9 +42,12 @@ bool writes_nothing(const Dispatch& d) {
 }  // namespace
 
 void CommandEncoder::check(const Buffer& buffer, const std::string& kernel) const {
-  require(static_cast<bool>(buffer), kernel, ": a buffer is null, expected memory on ", device_.name());
-  require(buffer.device() == device_, kernel, ": ", buffer, " is on ", buffer.device().name(), ", expected ",
-          device_.name());
+  // Every buffer of every dispatch: names are made for a message alone.
+  if (!buffer)
+    fail(ErrorCode::invalid_argument, kernel, ": a buffer is null, expected memory on ", device_.name());
+  if (buffer.device() == device_) return;
+  fail(ErrorCode::invalid_argument, kernel, ": ", buffer, " is on ", buffer.device().name(), ", expected ",
+       device_.name());
 }
 
 void CommandEncoder::check_fresh(const Buffer& buffer) const {
