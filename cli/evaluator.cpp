@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -12,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/quote.h"
 #include "cli/text_options.h"
+#include "mixtape/calib/calibrate.h"
 
 namespace mixtape::cli {
 
@@ -66,13 +66,9 @@ Evaluator::Evaluator(const EvaluatorOptions& options, const ModelOptions& model,
 }
 
 void Evaluator::choose_dtype(const ModelOptions& model, const std::vector<const ModelSource*>& models) {
-  const auto is_f32 = [&](const ModelSource& source) {
-    return model.compute_dtype(source.config()) == DType::f32;
-  };
-  const bool one_is =
-      (teacher_source_ && is_f32(*teacher_source_)) ||
-      std::any_of(models.begin(), models.end(), [&](const ModelSource* m) { return is_f32(*m); });
-  dtype_ = one_is ? DType::f32 : DType::bf16;
+  std::vector<const ModelSource*> all = models;
+  if (teacher_source_) all.push_back(teacher_source_.get());
+  dtype_ = model.dtype == "auto" ? common_compute_dtype(all) : model.compute_dtype(all.front()->config());
   fmt::print("activations  {}\n", name(dtype_));
 }
 

@@ -19,6 +19,7 @@
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/mixed_plan.h"
 #include "mixtape/calib/plain_rounding.h"
+#include "mixtape/calib/recipe.h"
 #include "mixtape/calib/reference_recipe.h"
 #include "mixtape/calib/sample.h"
 #include "mixtape/calib/schedule.h"

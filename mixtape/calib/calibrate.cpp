@@ -194,4 +194,11 @@ DType compute_dtype(const ModelConfig& config) {
   return config.dtype.value_or(DType::f32) == DType::f32 ? DType::f32 : DType::bf16;
 }
 
+DType common_compute_dtype(const std::vector<const ModelSource*>& models) {
+  const bool one_is = std::any_of(models.begin(), models.end(), [](const ModelSource* m) {
+    return compute_dtype(m->config()) == DType::f32;
+  });
+  return one_is ? DType::f32 : DType::bf16;
+}
+
 }  // namespace mixtape

@@ -71,6 +71,8 @@ Calibration calibrate(const ModelSource& source, const QuantizationPlan& plan, c
 
 // Activations of a model: f32 where it is stored so or doesn't say, else bf16.
 DType compute_dtype(const ModelConfig& config);
+// One type for several, so that their figures compare: f32 where that of any of them is.
+DType common_compute_dtype(const std::vector<const ModelSource*>& models);
 
 // The student with the values that a file in `storage` would hold, against the teacher.
 Evaluation evaluate_stored(const Student& student, const Teacher& teacher, DType storage,

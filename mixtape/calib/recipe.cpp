@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "mixtape/calib/block_codes.h"
-#include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/following.h"
 #include "mixtape/calib/gptq.h"
 #include "mixtape/calib/least_squares.h"
@@ -85,6 +84,26 @@ std::vector<Method> training_methods(Learning learning, DwqOptions o) {
   }
   if (learning != Learning::nothing) methods.push_back(dwq(o));
   return methods;
+}
+
+CalibrationOptions calibration_options(Effort effort, const ModelConfig& config, std::int64_t length,
+                                       const Device& device, std::uint64_t seed) {
+  const bool is_fast = effort == Effort::fast;
+  const Training training = training_of(is_fast ? Effort::good : effort, config, length, device);
+  const Learning learning = is_fast ? Learning::nothing : training.learning;
+  DwqOptions o;
+  o.rate_from_start = true;
+  o.seed = seed;
+  o.train.batch_size = training.batch_size;
+  o.train.steps = training.steps;
+  o.train.validate_every = training.validate_every;
+  CalibrationOptions options;
+  options.methods = fits(InitialFit::gptq, Rounding::gpu, learning);
+  const std::vector<Method> trains = training_methods(learning, o);
+  options.methods.insert(options.methods.end(), trains.begin(), trains.end());
+  options.evaluation_batch = training.batch_size;
+  options.statistics_rows = statistics_rows_of(config, length, device);
+  return options;
 }
 
 SensitivityOptions sensitivity_of(const ModelConfig& config, std::int64_t length, const Device& device,

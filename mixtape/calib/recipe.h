@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/dwq.h"
 #include "mixtape/calib/sensitivity.h"
 #include "mixtape/ops/quantize/affine.h"
@@ -56,6 +57,11 @@ Training training_of(Effort effort, const ModelConfig& config, std::int64_t leng
 
 // The methods that train so; `dwq` has the settings of all of them.
 std::vector<Method> training_methods(Learning learning, DwqOptions dwq);
+
+// All that an effort means for a model and rows of `length` tokens: the fits, then what trains, at the rates that the
+// start's KL asks for, batches by `seed`.
+CalibrationOptions calibration_options(Effort effort, const ModelConfig& config, std::int64_t length,
+                                       const Device& device, std::uint64_t seed = 0);
 
 // Where bits are chosen: in which formats each module's KL is measured and on how many rows of `length` tokens. Three
 // formats and 8 rows; on a CPU 3 bits alone and 1 to 8 rows where that would be more than about 3e13 operations (five

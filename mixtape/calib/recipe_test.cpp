@@ -68,6 +68,28 @@ TEST(Recipe, LayersLearnBeforeScalesDo) {
   EXPECT_EQ(names(Learning::codes), (std::vector<std::string>{"dwq with codes"}));
 }
 
+TEST(Recipe, AnEffortIsMethodsAndTheirSettings) {
+  const ModelConfig config = open_model("tests/data/parity/llama")->config();
+  const auto options = [&](Effort effort) { return calibration_options(effort, config, 512, Device::cpu()); };
+  const auto names = [&](Effort effort) {
+    std::vector<std::string> all;
+    for (const Method& m : options(effort).methods) all.push_back(m.name);
+    return all;
+  };
+  const std::vector<std::string> fit = {"plain rounding", "least squares, weighted", "gptq"};
+  EXPECT_EQ(names(Effort::fast), fit);
+  EXPECT_EQ(names(Effort::good), (std::vector<std::string>{fit[0], fit[1], fit[2], "dwq with codes"}));
+  EXPECT_EQ(names(Effort::best), names(Effort::good));
+  // Where nothing trains, the fits make up for the layers below.
+  EXPECT_TRUE(options(Effort::fast).methods[2].follows);
+  EXPECT_FALSE(options(Effort::good).methods[2].follows);
+  for (const Effort effort : {Effort::fast, Effort::good}) {
+    EXPECT_EQ(options(effort).evaluation_batch,
+              training_of(Effort::good, config, 512, Device::cpu()).batch_size);
+    EXPECT_EQ(options(effort).statistics_rows, statistics_rows_of(config, 512, Device::cpu()));
+  }
+}
+
 TEST(Recipe, RateFollowsTheStart) {
   EXPECT_DOUBLE_EQ(rate_for_start(0.25), 2.0 * rate_for_start(0.0625));
   EXPECT_DOUBLE_EQ(rate_for_start(0.0), 1e-4);

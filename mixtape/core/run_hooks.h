@@ -19,6 +19,7 @@ struct StageProgress {
   std::optional<double> validation_loss = {};  // set where this call tells a validation after `done` steps
 };
 
+// Both functions are called by the thread that called the work; what they throw ends it, and nothing is written.
 struct RunHooks {
   std::function<void(const StageProgress&)> progress;
   // Asked at least once a batch, a token or a tensor; once true, it must stay true.

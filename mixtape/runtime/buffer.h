@@ -37,6 +37,13 @@ class Buffer {
     return from(device, shape, std::span<const T>(values.begin(), values.size()));
   }
 
+  // A view of the caller's host memory, nothing copied: elements one behind the other from `data`, which is aligned to
+  // their size. `owner` is let go of with the last buffer of it. No statistics count it; a gradient that reads one buffer
+  // does not see what is written through another one wrapped around the same memory. Throws invalid_argument for null or
+  // misaligned data, not_supported where the device doesn't work on host memory.
+  static Buffer wrap(const Device& device, DType dtype, const Shape& shape, void* data,
+                     std::shared_ptr<void> owner);
+
   explicit operator bool() const { return memory_ != nullptr; }
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
@@ -87,7 +94,7 @@ class Buffer {
   Shape shape_;
 };
 
-// True where the two share at least one byte.
+// True where the two share at least one byte; memory that was wrapped twice is compared by its addresses.
 bool overlap(const Buffer& a, const Buffer& b);
 
 std::ostream& operator<<(std::ostream& out, const Buffer& buffer);  // f32[4,8], or null
