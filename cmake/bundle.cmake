@@ -1,0 +1,29 @@
+# What built files need that isn't on every machine, installed beside them, so that they run where only glibc is:
+#   mixtape_bundle(component destination file...)
+# Licences: oneDNN and Highway Apache-2.0, fmt and utf8proc MIT, PCRE2 and the OpenCL loader (oneDNN asks for it) BSD,
+# GCC's libraries GPL with the runtime exception; their texts go along where Debian's packages have them. Never glibc
+# itself: it belongs to the machine.
+function(mixtape_bundle component destination)
+  install(CODE "
+    set(files \"${ARGN}\")
+    set(destination \"\${CMAKE_INSTALL_PREFIX}/${destination}\")
+    file(GET_RUNTIME_DEPENDENCIES LIBRARIES \${files} RESOLVED_DEPENDENCIES_VAR found
+         PRE_EXCLUDE_REGEXES [[^ld-linux]] [[^lib(c|m|dl|rt|pthread|util)[.]so]])
+    list(REMOVE_ITEM found \${files})
+    foreach(file IN LISTS found)
+      get_filename_component(name \${file} NAME)
+      get_filename_component(real \${file} REALPATH)
+      file(INSTALL DESTINATION \${destination} TYPE PROGRAM RENAME \${name} FILES \${real})
+      if(CMAKE_INSTALL_DO_STRIP)
+        execute_process(COMMAND ${CMAKE_STRIP} \$ENV{DESTDIR}\${destination}/\${name})
+      endif()
+      execute_process(COMMAND dpkg-query -S */${CMAKE_LIBRARY_ARCHITECTURE}/\${name}
+                      OUTPUT_VARIABLE package ERROR_QUIET RESULT_VARIABLE unknown)
+      string(REGEX REPLACE \":.*\" \"\" package \"\${package}\")
+      if(NOT unknown AND EXISTS /usr/share/doc/\${package}/copyright)
+        file(INSTALL DESTINATION \${destination} TYPE FILE RENAME \${package}.copyright
+             FILES /usr/share/doc/\${package}/copyright)
+      endif()
+    endforeach()"
+          COMPONENT ${component} EXCLUDE_FROM_ALL)
+endfunction()
