@@ -1,14 +1,14 @@
-# What built files need that isn't on every machine, installed beside them, so that they run where only glibc is:
+# What built files need that isn't on every machine, installed beside them, so that they run where only glibc and libstdc++ are:
 #   mixtape_bundle(component destination file...)
 # Licences: oneDNN and Highway Apache-2.0, fmt and utf8proc MIT, PCRE2 and the OpenCL loader (oneDNN asks for it) BSD,
-# GCC's libraries GPL with the runtime exception; their texts go along where Debian's packages have them. Never glibc
-# itself: it belongs to the machine.
+# libgomp GPL with the runtime exception; their texts go along where Debian's packages have them. Never glibc, libgcc
+# and libstdc++: they belong to the machine, and a newer machine's libstdc++ asks for a newer glibc than we do.
 function(mixtape_bundle component destination)
   install(CODE "
     set(files \"${ARGN}\")
     set(destination \"\${CMAKE_INSTALL_PREFIX}/${destination}\")
     file(GET_RUNTIME_DEPENDENCIES LIBRARIES \${files} RESOLVED_DEPENDENCIES_VAR found
-         PRE_EXCLUDE_REGEXES [[^ld-linux]] [[^lib(c|m|dl|rt|pthread|util)[.]so]])
+         PRE_EXCLUDE_REGEXES [[^ld-linux]] [[^lib(c|m|dl|rt|pthread|util|gcc_s|stdc[+][+])[.]so]])
     list(REMOVE_ITEM found \${files})
     foreach(file IN LISTS found)
       get_filename_component(name \${file} NAME)

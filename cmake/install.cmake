@@ -30,7 +30,8 @@ set(MIXTAPE_PRIVATE_LIBS dnnl hwy pcre2-8 utf8proc dl)  # what users of the arch
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/mixtape)
 install(TARGETS mixtape ${MIXTAPE_ARCHIVE} EXPORT mixtapeTargets)
 if(TARGET mixtape_cli)
-  set_target_properties(mixtape_cli PROPERTIES INSTALL_RPATH "\$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  set(beside "\$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(mixtape_cli PROPERTIES INSTALL_RPATH "${beside};${beside}/mixtape")  # a package's: bundle.cmake
   install(TARGETS mixtape_cli)
   # What the program says of itself.
   set(files "")

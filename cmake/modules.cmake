@@ -189,7 +189,9 @@ macro(mixtape_library)
     add_library(mixtape SHARED)
     set(holder mixtape)
     set_target_properties(mixtape PROPERTIES VERSION ${PROJECT_VERSION}
-                          SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+                          SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+                          INSTALL_RPATH "\$ORIGIN;\$ORIGIN/mixtape" BUILD_WITH_INSTALL_RPATH ON
+                          INSTALL_RPATH_USE_LINK_PATH ON)
     if(NOT sanitizers)
       target_link_options(mixtape PRIVATE -Wl,--no-undefined)
     endif()

@@ -1,0 +1,20 @@
+# cpack: a tar.gz that brings what it needs (cmake/bundle.cmake), and a .deb whose Depends name it.
+mixtape_bundle(bundle ${CMAKE_INSTALL_LIBDIR}/mixtape $<TARGET_SONAME_FILE:mixtape> $<TARGET_FILE:mixtape_cli>)
+# The paths in which they are found hold for what they need in turn, too.
+foreach(target mixtape mixtape_cli)
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+endforeach()
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_PACKAGE_VENDOR mixtape)
+set(CPACK_PACKAGE_CONTACT mixtape)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "calibrates quantized language models")
+set(CPACK_PACKAGE_FILE_NAME mixtape-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_BINARY_DIR})
+set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_SOURCE_DIR}/cmake/package_kinds.cmake)
+include(CPack)
