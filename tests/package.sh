@@ -17,9 +17,16 @@ tar -xzf "$work"/made/mixtape-*.tar.gz -C "$work/unpacked" --strip-components=1
 program=$work/unpacked/bin/mixtape
 unset LD_LIBRARY_PATH
 
-"$program" --version | grep -q '^mixtape 0' || fail "--version: $("$program" --version 2>&1)"
-"$program" doctor | grep -q '^verdict  *ready' || fail "doctor: $("$program" doctor 2>&1)"
-"$program" info "$source/models/tiny-moe" >/dev/null || fail "info"
+# says TEXT ARGUMENTS...: the program ends well and prints a line that begins so.
+says() {
+  local text=$1 output
+  shift
+  output=$("$program" "$@" 2>&1) || fail "$*: $output"
+  grep -q "^$text" <<<"$output" || fail "$*: expected '$text', found: $output"
+}
+says "mixtape 0" --version
+says "verdict *ready" doctor
+says "" info "$source/models/tiny-moe"
 
 # Every library is one of the package's, or of those that are on every machine.
 for file in "$program" "$work"/unpacked/lib*/libmixtape.so.*; do
