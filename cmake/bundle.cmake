@@ -1,4 +1,4 @@
-# What built files need that isn't on every machine, installed beside them, so that they run where only glibc and libstdc++ are:
+# What built files need that isn't on every machine, installed beside them: they run where glibc and libstdc++ are.
 #   mixtape_bundle(component destination file...)
 # Licences: oneDNN and Highway Apache-2.0, fmt and utf8proc MIT, PCRE2 and the OpenCL loader (oneDNN asks for it) BSD,
 # libgomp GPL with the runtime exception; their texts go along where Debian's packages have them. Never glibc, libgcc
