@@ -14,19 +14,16 @@
 #include "cli/commands.h"
 #include "cli/group_table.h"
 #include "cli/model_card.h"
-#include "cli/model_path.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
-#include "cli/progress.h"
+#include "cli/prediction.h"
 #include "cli/quote.h"
 #include "cli/terminal.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/fingerprint.h"
 #include "mixtape/calib/importance.h"
-#include "mixtape/calib/memory.h"
 #include "mixtape/calib/reference_recipe.h"
 #include "mixtape/calib/student_tensors.h"
-#include "mixtape/core/resident_memory.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/quant/plan_file.h"
 
@@ -60,16 +57,11 @@ class CalibrateRun {
   }
 
   int run() {
-    try {
-      return run_unless_stopped();
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::interrupted) throw;
-      return stopped(error.what());
-    }
+    return run_unless_stopped(checkpoint_, [this] { return work(); });
   }
 
  private:
-  int run_unless_stopped() {
+  int work() {
     show_plan();
     const std::int64_t bytes = chooses_bits() ? o_.quantize.budget.bytes(opened_, plan_) : size().bytes;
     // Of a GGUF file, beside its tensors.
@@ -83,21 +75,14 @@ class CalibrateRun {
     calibrate_student(display);
     display.close();
     if (calibration_.report.stopped_early && !o_.write_on_interrupt)
-      return stopped(fmt::format("interrupted after {} steps", training().steps_done));
+      fail(ErrorCode::interrupted, "interrupted after ", training().steps_done, " steps");
     write(display);
     write_importance();
-    print_outcome();
     report_file_.write(report());
     if (page_file_.wanted()) page_file_.write_text(page());
     checkpoint_->remove();
+    print_outcome();  // last: standard output may fail
     return improved(calibration_.report) ? Status::ok : Status::not_improved;
-  }
-
-  int stopped(const std::string& where) {
-    wait_if_ending();
-    note(fmt::format("mixtape: {}; nothing was written", where));
-    if (checkpoint_) checkpoint_->tell_how_to_resume();
-    return Status::stopped;
   }
 
   // What can be wrong with the command line or the files is found before the teacher is loaded.
@@ -124,26 +109,34 @@ class CalibrateRun {
                                            {"device", devices_->name()}});
   }
 
-  // What is left to say where nothing is run: the data as they will be, and the memory.
+  // Rows to be sampled are counted as if they were there.
+  CalibrationData expected_data() const {
+    if (!o_.text.is_sampled()) return data_;
+    std::vector<RowSource> all = sources_;
+    all.push_back(o_.text.expected_source());
+    return o_.text.shared_split(std::move(all)).data;
+  }
+
+  // What is left to say where nothing is run: the data as they will be, memory and time.
   int rehearse() {
     if (o_.text.is_sampled()) {
       sources_.push_back(o_.text.expected_source());
       split();
     }
-    const MemoryUse use = o_.memory_use(std::ssize(data_.train), std::ssize(devices_->devices()));
-    double bytes = predicted_peak_bytes(opened_.config, plan_, compute_, use, device_);
-    // Beside the buffers, where they share the memory, the program and its text as they are now, and what is yet to come.
-    if (device_.caps().has_host_memory)
-      bytes += static_cast<double>(peak_resident_bytes()) +
-               predicted_host_bytes(opened_.config, mapped_bytes(find_model(o_.model.path)), use);
-    fmt::print("peak memory  about {}\n", format_bytes(bytes));
+    prediction_.tell_memory(data_);
+    prediction_.tell_time(data_);
     return Status::ok;
   }
 
   // Until the teacher is there a signal ends the program at once.
   void calibrate_student(StageDisplay& display) {
     const RunHooks hooks = display.hooks(&*checkpoint_);
+    const CalibrationData expected = expected_data();
+    prediction_.tell_memory(expected);
     const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
+    prediction_.tell_time(teacher.model(), expected);
+    prediction_.show_in(display);
+    const Stopwatch watch;
     watch_interrupts();
     checkpoint_->begin();
     if (o_.text.is_sampled()) {
@@ -162,6 +155,7 @@ class CalibrateRun {
     };
     if (importance_) options.on_statistics = add;
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
+    seconds_ = watch.seconds();
     if (!importance_ || is_visited || calibration_.report.stopped_early) return;
     // A run that is gone on with after its fits gathers none.
     const auto rows = std::span(data_.train).first(static_cast<std::size_t>(visited_rows()));
@@ -229,12 +223,10 @@ class CalibrateRun {
   }
 
   void write_gguf(StageDisplay& display, const RunHooks& hooks) {
-    GgufLoss loss;
     output_.write_gguf([&](AtomicFile& file) {
-      loss = write_gguf_model(file, *opened_.source, *gguf_, tensors_of(calibration_.student), hooks);
+      gguf_loss_ = write_gguf_model(file, *opened_.source, *gguf_, tensors_of(calibration_.student), hooks);
       display.close();
     });
-    print_loss(loss);
   }
 
   void write_importance() {
@@ -250,6 +242,9 @@ class CalibrateRun {
 
   void print_outcome() {
     const CalibrationReport& r = calibration_.report;
+    output_.tell();
+    print_loss(gguf_loss_);
+    if (importance_) imatrix_file_.tell();
     print_experts(training());
     print_stages(r);
     print_table(r, bits_per_weight(), o_.dwq.train.keep_best);
@@ -293,6 +288,8 @@ class CalibrateRun {
   nlohmann::json report() const {
     nlohmann::json json = record();
     json.update(course(calibration_.report));
+    json.update(prediction_.figures());
+    json["run_seconds"] = seconds_;
     if (chooses_bits()) json["modules"] = module_figures(plan_, losses_);
     return json;
   }
@@ -325,6 +322,9 @@ class CalibrateRun {
   std::optional<Checkpoint> checkpoint_;
   std::vector<ModuleLosses> losses_;  // of the modules whose bits are chosen
   Calibration calibration_;
+  GgufLoss gguf_loss_;  // nothing of a directory
+  Prediction prediction_{o_, opened_, plan_, compute_, tape_, std::ssize(devices_->devices())};
+  double seconds_ = 0.0;  // of all stages
 };
 
 }  // namespace

@@ -83,8 +83,8 @@ void add_memory_options(CLI::App& command, CalibrateOptions& o) {
               "Keep the teacher's --top-k targets here, or use those that are there");
   memory.flag(
       "--dry-run", o.dry_run,
-      "Try every place, read and split the text, print modules, sizes, bits per weight and predicted peak "
-      "memory; run nothing");
+      "Try every place, read and split the text, print modules, sizes, bits per weight, predicted peak "
+      "memory and time, for which a batch of rows goes through one layer of each kind; run nothing else");
   OptionGroup report(command, "Report");
   report.path("--json", o.json_file, "FILE", kJsonHelp);
   report.path("--html", o.html_file, "FILE", kHtmlHelp);
@@ -244,6 +244,29 @@ MemoryUse CalibrateOptions::memory_use(std::int64_t training_rows, std::int64_t 
   use.measured_tokens = (2 * text.validation_rows + report_texts * text.report_rows) * text.positions();
   use.held_tokens =
       (std::min(BlockCodesOptions{}.rows, training_rows) + text.validation_rows) * text.positions();
+  return use;
+}
+
+WorkUse CalibrateOptions::work_use(const CalibrationData& data, std::int64_t devices) const {
+  const MemoryUse memory = memory_use(std::ssize(data.train), devices);
+  const TrainOptions& train = dwq.train;
+  const std::int64_t every =
+      train.validate_every > 0 ? train.validate_every : std::max<std::int64_t>(1, train.steps / 10);
+  WorkUse use{.fit = initial_fit_of(fit), .learning = learning_of(trained)};
+  if (text.is_sampled()) use.sampled_tokens = text.self_rows * text.length;
+  if (quantize.budget.is_set()) {
+    use.measured_tokens = measured.kl_rows * text.positions();
+    use.formats = std::max<std::int64_t>(1, std::ssize(measured.references));
+  }
+  use.statistics_tokens = memory.statistics_tokens;
+  use.validation_tokens = count_positions(data.validation);
+  use.report_tokens = count_positions(data.report);
+  use.steps = train.steps;
+  use.batch_tokens = memory.batch_tokens;
+  use.validations = 1 + train.steps / every;
+  use.held_tokens = memory.held_tokens;
+  use.gate = !reference_compat;
+  use.checkpoint_blocks = train.checkpoint_blocks;
   return use;
 }
 

@@ -13,6 +13,7 @@
 #include "mixtape/calib/dwq.h"
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/recipe.h"
+#include "mixtape/calib/work.h"
 
 namespace mixtape::cli {
 
@@ -54,6 +55,8 @@ struct CalibrateOptions {
   SensitivityOptions sensitivity() const;
   // Of the first of `devices`, once it is known how many rows train.
   MemoryUse memory_use(std::int64_t training_rows, std::int64_t devices) const;
+  // Of rows as they are or will be, and of the first of `devices`.
+  WorkUse work_use(const CalibrationData& data, std::int64_t devices) const;
   // Fits, then training, as far as asked for.
   std::vector<Method> methods() const;
 };

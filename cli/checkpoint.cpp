@@ -10,8 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cli/commands.h"
 #include "cli/model_card.h"
 #include "cli/quote.h"
+#include "cli/signals.h"
 #include "cli/terminal.h"
 #include "mixtape/calib/fingerprint.h"
 #include "mixtape/core/error.h"
@@ -211,6 +213,18 @@ void Checkpoint::forget(const std::string& begin) {
   std::error_code ignored;
   for (const std::string& name : states()) {
     if (name.starts_with(begin)) fs::remove(file_of(name), ignored);
+  }
+}
+
+int run_unless_stopped(const std::optional<Checkpoint>& checkpoint, const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::interrupted) throw;
+    wait_if_ending();
+    note(fmt::format("mixtape: {}; nothing was written", error.what()));
+    if (checkpoint) checkpoint->tell_how_to_resume();
+    return Status::stopped;
   }
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,10 @@ class Checkpoint final : public KeptStates {
   bool keeps_ = false;
   Stopwatch since_kept_;
 };
+
+// The status that `work` gives. Where it is stopped, by an error `interrupted`, says so, that nothing was written, and
+// how to go on with what the checkpoint holds, once there is one.
+int run_unless_stopped(const std::optional<Checkpoint>& checkpoint, const std::function<int()>& work);
 
 // Of rows: those that are split and those that will be.
 std::string data_fingerprint(const CalibrationData& data, const std::vector<RowSource>& sources = {});

@@ -82,6 +82,7 @@ void write_directory(const ConvertCommand& o, ModelOutput& output, const ModelSo
     write_quantized_model(directory, source, plan, tensors, floats, display.hooks());
     display.close();
   });
+  output.tell();
 }
 
 void write_file(const ConvertCommand& o, ModelOutput& output, const ModelSource& source,
@@ -98,6 +99,7 @@ void write_file(const ConvertCommand& o, ModelOutput& output, const ModelSource&
     loss = write_gguf_model(file, source, gguf, tensors, display.hooks());
     display.close();
   });
+  output.tell();
   print_loss(loss);
 }
 

@@ -227,6 +227,9 @@ void FileOutput::require_space(std::uint64_t bytes) const {
 
 void FileOutput::write(const std::function<void(AtomicFile&)>& fill) {
   fill_or_keep_elsewhere(file_, name_, fill);
+}
+
+void FileOutput::tell() const {
   fmt::print("wrote        {}, {}\n", printable(name_),
              format_bytes(static_cast<double>(fs::file_size(name_))));
 }
@@ -251,6 +254,10 @@ void ModelOutput::require_space(std::uint64_t bytes) const {
 
 void ModelOutput::write(const std::function<void(AtomicDirectory&)>& fill) {
   fill_or_keep_elsewhere(directory_, out_, fill);
+}
+
+void ModelOutput::tell() const {
+  if (file_) return file_->tell();
   fmt::print("wrote        {}, {}\n", printable(out_), format_bytes(bytes_in(directory_->target())));
 }
 

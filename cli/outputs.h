@@ -48,8 +48,10 @@ class FileOutput {
   // Throws if the disk has less room, or the process may not write files as large.
   void require_space(std::uint64_t bytes) const;
   // `fill` writes and commits the file. If the system refuses, it is called again for other places, and an error says
-  // which one took the result. Prints where it went and its size.
+  // which one took the result.
   void write(const std::function<void(AtomicFile&)>& fill);
+  // Prints where it went and its size.
+  void tell() const;
 
  private:
   std::string name_;
@@ -67,9 +69,11 @@ class ModelOutput {
   // Throws if the disk has less room, or the process may not write files as large.
   void require_space(std::uint64_t bytes) const;
   // `fill` writes and commits the directory, or the file. If the system refuses, it is called again for other places,
-  // and an error says which one took the result. Prints where it went and its size.
+  // and an error says which one took the result.
   void write(const std::function<void(AtomicDirectory&)>& fill);
   void write_gguf(const std::function<void(AtomicFile&)>& fill) { file_->write(fill); }
+  // Prints where it went and its size.
+  void tell() const;
 
  private:
   std::string out_;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "cli/log_file.h"
 #include "cli/terminal.h"
 #include "mixtape/core/resident_memory.h"
 
@@ -13,6 +14,13 @@ namespace {
 constexpr double kRewritePause = 0.1,
                  kLinePause = 10.0;  // seconds between two states on a terminal, in a log
 
+// Whether it is time for the next line; if so it counts as told.
+bool is_due(std::optional<Stopwatch>& told, double pause, bool is_end) {
+  if (told && told->seconds() < pause && !is_end) return false;
+  told = Stopwatch();
+  return true;
+}
+
 }  // namespace
 
 Progress::Progress(std::string what, std::string unit)
@@ -20,35 +28,37 @@ Progress::Progress(std::string what, std::string unit)
 
 Progress::~Progress() { end_line(); }
 
-void Progress::update(std::int64_t done, std::int64_t total, const std::string& note) {
-  if (is_quiet()) return;
-  if (!done_before_) done_before_ = done;
-  const double pause = rewrites_ ? kRewritePause : kLinePause;
-  if (!shown_ || shown_->seconds() >= pause || done >= total) show(done, total, note);
+void Progress::update(const State& state) {
+  if (!done_before_) done_before_ = state.done;
+  const bool is_end = state.done >= state.total;
+  if (!is_quiet() && is_due(shown_, rewrites_ ? kRewritePause : kLinePause, is_end)) show(state);
+  if (has_log() && is_due(logged_, kLinePause, is_end)) log_line(text(state, std::string::npos));
 }
 
-void Progress::show(std::int64_t done, std::int64_t total, const std::string& note) {
-  shown_ = Stopwatch();
+void Progress::show(const State& state) const {
   if (rewrites_) {
-    rewrite_line(text(done, total, note, static_cast<std::size_t>(terminal_width()) - 1));
+    rewrite_line(text(state, static_cast<std::size_t>(terminal_width()) - 1));
   } else {
-    cli::note(text(done, total, note, std::string::npos));
+    put_error(text(state, std::string::npos) + "\n");
   }
 }
 
+std::optional<double> Progress::seconds_left(const State& state, double rate) const {
+  if (state.seconds_left || rate <= 0.0) return state.seconds_left;
+  return static_cast<double>(state.total - state.done) / rate;
+}
+
 // What a narrow terminal has no room for is left out, the least telling figure first.
-std::string Progress::text(std::int64_t done, std::int64_t total, const std::string& note,
-                           std::size_t width) const {
+std::string Progress::text(const State& state, std::size_t width) const {
   const double seconds = start_.seconds();
-  const double rate = seconds > 0.0 ? static_cast<double>(done - *done_before_) / seconds : 0.0;
-  const std::string count = fmt::format("{}/{}", done, total);
+  const double rate = seconds > 0.0 ? static_cast<double>(state.done - *done_before_) / seconds : 0.0;
+  const std::string count = fmt::format("{}/{}", state.done, state.total);
   const std::string head = fmt::format("{}: {} {}", what_, count, unit_);
-  const bool is_known = rate > 0.0;
-  const std::string speed = is_known ? ", " + format_rate(rate, unit_) : "";
-  const std::string time =
-      is_known ? fmt::format(", {} left", format_seconds(static_cast<double>(total - done) / rate)) : "";
+  const std::string speed = rate > 0.0 ? ", " + format_rate(rate, unit_) : "";
+  const std::optional<double> left = seconds_left(state, rate);
+  const std::string time = left ? fmt::format(", {} left", format_seconds(*left)) : "";
   const std::string peak = fmt::format(", peak {}", format_bytes(static_cast<double>(peak_resident_bytes())));
-  const std::string behind = note.empty() ? "" : ", " + note;
+  const std::string behind = state.note.empty() ? "" : ", " + state.note;
   for (const std::string& line : {head + speed + time + peak + behind, head + speed + time + behind,
                                   head + time + behind, head + time, head}) {
     if (line.size() <= width) return line;

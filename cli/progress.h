@@ -1,5 +1,5 @@
-// Progress of long work: one line that is rewritten on a terminal, elsewhere a plain line at the
-// begin and the end of each stage and every ten seconds between.
+// Progress of long work: one line that is rewritten on a terminal, elsewhere and in the file of --log-file a plain line at
+// the begin and the end of each stage and every ten seconds between.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,22 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `note` stands behind the figures: a loss, say.
-  void update(std::int64_t done, std::int64_t total, const std::string& note = "");
+  struct State {
+    std::int64_t done = 0, total = 0;
+    std::string note = {};                    // stands behind the figures: a loss, say
+    std::optional<double> seconds_left = {};  // of the whole run; if not known, the stage's are shown
+  };
+  void update(const State& state);
 
  private:
-  void show(std::int64_t done, std::int64_t total, const std::string& note);
-  std::string text(std::int64_t done, std::int64_t total, const std::string& note, std::size_t width) const;
+  void show(const State& state) const;
+  std::string text(const State& state, std::size_t width) const;
+  std::optional<double> seconds_left(const State& state, double rate) const;
 
   std::string what_, unit_;
   Stopwatch start_;
   std::optional<std::int64_t> done_before_;  // when the first update came: work that start_ does not time
-  std::optional<Stopwatch> shown_;           // since the line was shown last
+  std::optional<Stopwatch> shown_, logged_;  // since the line was shown last, and put into the log
   bool rewrites_;
 };
 

@@ -76,6 +76,7 @@ void run_quantize(const QuantizeCommand& o) {
       loss = write_gguf_model(file, source, *gguf, tensors, display.hooks());
       display.close();
     });
+    output.tell();
     return print_loss(loss);
   }
   output.write([&](AtomicDirectory& directory) {
@@ -83,6 +84,7 @@ void run_quantize(const QuantizeCommand& o) {
     write_quantized_model(directory, source, plan, tensors, storage, display.hooks());
     display.close();
   });
+  output.tell();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "cli/model_card.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
+#include "cli/progress.h"
 #include "cli/terminal.h"
 #include "cli/text_options.h"
 #include "cli/training_hooks.h"
@@ -22,6 +23,7 @@
 #include "mixtape/calib/kept_states.h"
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/trainer.h"
+#include "mixtape/calib/work.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/io/tokenizer_files.h"
@@ -84,31 +86,28 @@ class TrainRun {
   }
 
   int run() {
-    check(o_.train);
-    prepare();
-    output_.require_space(file_bytes());
-    try {
-      return run_unless_stopped();
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::interrupted) throw;
-      return stopped(error.what());
-    }
+    return run_unless_stopped(checkpoint_, [this] { return work(); });
   }
 
  private:
-  int run_unless_stopped() {
+  int work() {
+    check(o_.train);
+    prepare();
+    output_.require_space(file_bytes());
     watch_interrupts();
     checkpoint_->begin();
     StageDisplay display;
     Parameters parameters = initial_parameters(config_, o_.text.seed, tape_.device(), display.hooks());
+    predict(parameters, display);
     const TrainReport report = train_together(parameters, display.hooks(&*checkpoint_));
     display.close();
     if (report.stopped_early && (!o_.write_on_interrupt || report.best_step == 0))
-      return stopped(fmt::format("interrupted after {} steps", report.steps_done));
+      fail(ErrorCode::interrupted, "interrupted after ", report.steps_done, " steps");
     write(parameters, report, display);
     checkpoint_->remove();
     const std::optional<Evaluation> result = evaluate_unless_stopped(parameters, display);
     if (!result) {
+      output_.tell();
       note(fmt::format("mixtape: interrupted after {} steps, not evaluated", report.steps_done));
       return Status::ok;
     }
@@ -140,13 +139,6 @@ class TrainRun {
                  {.run = hooks, .communicator = &communicator});
   }
 
-  int stopped(const std::string& where) const {
-    wait_if_ending();
-    note(fmt::format("mixtape: {}; nothing was written", where));
-    checkpoint_->tell_how_to_resume();
-    return Status::stopped;
-  }
-
   static std::vector<std::string> inputs(const PretrainOptions& o) {
     std::vector<std::string> all = o.text.files();
     all.insert(all.end(), {o.config_file, o.tokenizer});
@@ -167,6 +159,24 @@ class TrainRun {
                            {"tokenizer", text_fingerprint(read_text(o_.tokenizer + "/tokenizer.json"))},
                            {"text", data_fingerprint(data_)},
                            {"device", devices_->name()}});
+  }
+
+  // Prints the time of all stages, as long as the machine is as it is while a batch is timed.
+  void predict(const Parameters& parameters, StageDisplay& display) {
+    display.close();
+    TapeWeights weights(tape_, parameters, Trainable::nothing);
+    const CausalLm model(config_, weights, o_.compute_dtype());
+    const std::int64_t rows = std::min(o_.train.batch_size, std::ssize(data_.train));
+    const Pace pace = measure_pace(model, tape_, rows, o_.text.positions());
+    const std::vector<StageTime> stages =
+        expected_training({.validation_tokens = count_positions(data_.validation),
+                           .report_tokens = count_positions(data_.report),
+                           .steps = o_.train.steps,
+                           .batch_tokens = rows * o_.text.positions(),
+                           .validations = 11},
+                          pace);
+    fmt::print("time         about {}\n", format_seconds(Forecast(stages).seconds()));
+    display.expect(stages, 6.0 * weights_per_token(config_), pace.product);
   }
 
   std::uint64_t weights() const {
@@ -226,6 +236,15 @@ class TrainRun {
 
   Status tell(const TrainReport& report, const Evaluation& result) {
     const double unigram = unigram_perplexity(data_.train, data_.report, config_.vocab_size);
+    report_file_.write({{"ppl", result.perplexity},
+                        {"ppl_error", result.perplexity_error},
+                        {"ppl_unigram", unigram},
+                        {"steps", report.steps_done},
+                        {"best_step", report.best_step},
+                        {"diverged", report.diverged},
+                        {"seed", o_.text.seed},
+                        {"tokens_per_second", static_cast<double>(report.tokens_seen) / report.seconds}});
+    output_.tell();  // from here on standard output may fail
     fmt::print(
         "held-out perplexity {:.3f} +- {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
         result.perplexity, result.perplexity_error, unigram, result.perplexity / unigram);
@@ -239,14 +258,6 @@ class TrainRun {
           "the model predicts no better than the tokens' frequencies alone: more --steps, more text or a "
           "smaller --lr may help\n");
     }
-    report_file_.write({{"ppl", result.perplexity},
-                        {"ppl_error", result.perplexity_error},
-                        {"ppl_unigram", unigram},
-                        {"steps", report.steps_done},
-                        {"best_step", report.best_step},
-                        {"diverged", report.diverged},
-                        {"seed", o_.text.seed},
-                        {"tokens_per_second", static_cast<double>(report.tokens_seen) / report.seconds}});
     return improved ? Status::ok : Status::not_improved;
   }
 
@@ -267,7 +278,7 @@ void add_train(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("train", "Trains a small model from a config and text.");
   auto o = std::make_shared<PretrainOptions>();
   OptionGroup model(*command, "Model");
-  model.path("--config", o->config_file, "FILE", "config.json of the model")->required();
+  model.path("--model-config", o->config_file, "FILE", "config.json of the model")->required();
   model.path("--tokenizer", o->tokenizer, "DIR", "Directory with tokenizer.json")->required();
   model.path("--device", o->device, "NAME", kDevicesHelp);
   model.choice("--dtype", o->dtype, {"f32", "bf16"}, "Activations; weights are trained in f32");
@@ -284,7 +295,8 @@ void add_train(CLI::App& app, int& status) {
   OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
   command->footer(
       "Example:\n"
-      "  mixtape train --config config.json --tokenizer DIR --text corpus.txt -o small");
+      "  mixtape train --model-config config.json --tokenizer DIR --text corpus.txt \\\n"
+      "    -o small");
   command->callback([o, command, &status] {
     o->text.refuse_idle(*command);
     o->checkpoint.finish(*command);

@@ -9,6 +9,11 @@
 
 namespace mixtape::cli {
 
+void StageDisplay::expect(const std::vector<StageTime>& stages, double operations, double product_rate) {
+  forecast_.emplace(stages);
+  fastest_ = product_rate / operations;
+}
+
 RunHooks StageDisplay::hooks(KeptStates* states) {
   return {
       .progress = [this](const StageProgress& p) { show(p); }, .should_stop = interrupted, .states = states};
@@ -19,10 +24,16 @@ void StageDisplay::show(const StageProgress& p) {
     note(fmt::format("step {:>5}  validation loss {:.5f}", p.done, *p.validation_loss));
     return;
   }
-  std::string figures;
-  if (p.loss) figures = fmt::format("loss {:.4f}", *p.loss);
-  if (p.tokens_per_second) figures += fmt::format(", {:.0f} tokens/s", *p.tokens_per_second);
-  lines_.try_emplace(p.stage, p.stage, p.unit).first->second.update(p.done, p.total, figures);
+  Progress::State state{.done = p.done, .total = p.total};
+  if (p.loss) state.note = fmt::format("loss {:.4f}", *p.loss);
+  if (p.tokens_per_second) state.note += fmt::format(", {:.0f} tokens/s", *p.tokens_per_second);
+  if (p.tokens_per_second && fastest_ > 0.0)
+    state.note += fmt::format(", {:.0f} % of a product's rate", 100.0 * *p.tokens_per_second / fastest_);
+  if (forecast_) {
+    forecast_->update(p, clock_.seconds());
+    state.seconds_left = forecast_->seconds_left();
+  }
+  lines_.try_emplace(p.stage, p.stage, p.unit).first->second.update(state);
   if (p.done >= p.total) lines_.erase(p.stage);
 }
 

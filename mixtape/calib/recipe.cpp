@@ -10,9 +10,7 @@
 #include "mixtape/io/tensor_list.h"
 
 namespace mixtape {
-namespace {
 
-// Weights that a token is multiplied with. An embedding is looked up, but for a tied one, which is the head too.
 double weights_per_token(const ModelConfig& config) {
   double used_experts = 0.0;  // share of the stacked ones
   for (const LayerSpec& layer : config.layers) {
@@ -27,8 +25,6 @@ double weights_per_token(const ModelConfig& config) {
   }
   return weights;
 }
-
-}  // namespace
 
 std::vector<Method> fits(InitialFit fit, Rounding rounding, Learning next) {
   std::vector<Method> methods = {plain_rounding({rounding})};

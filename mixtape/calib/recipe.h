@@ -31,6 +31,9 @@ enum class Learning {
   codes,   // all codes together, with scales
 };
 
+// Weights that a token is multiplied with. An embedding is looked up, but for a tied one, which is the output layer too.
+double weights_per_token(const ModelConfig& config);
+
 // With GPTQ the fits make up for the layers below (following.h) where no codes learn afterwards: those that do make up
 // for the same errors.
 std::vector<Method> fits(InitialFit fit, Rounding rounding = Rounding::gpu, Learning next = Learning::codes);

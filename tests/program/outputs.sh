@@ -8,7 +8,7 @@ story 60 >"$work/story"
 text="--text $work/story"
 quantize="quantize --model $model --group-size 32"
 dwq="calibrate --model $model --group-size 32 $text --steps 1 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
-train="train --config $model/config.json --tokenizer $model $text --steps 1 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
+train="train --model-config $model/config.json --tokenizer $model $text --steps 1 --batch 1 --length 64 --validation-rows 2 --report-rows 2"
 eval="eval --model $model $text --length 32 --max-tokens 64"
 : >"$work/plain"
 mkdir "$work/exists"
@@ -157,6 +157,17 @@ grep -q "standard output: .*No space left on device" "$work/log" || complain "ge
 [ "${PIPESTATUS[0]}" = 1 ] || complain "generate | head: status ${PIPESTATUS[0]}"
 ! grep -q "^mixtape: " "$work/log" || complain "generate | head: $(cat "$work/log")"
 rm "$work/log"
+
+# A reader that leaves before the table: the model, the report and the page are there, and no checkpoint.
+# shellcheck disable=SC2086
+for command in "${dwq/steps 1/steps 20} --html $work/page.html" "${train/steps 1/steps 20}"; do
+  "$mixtape" $command --out "$work/new" --json "$work/report.json" 2>"$work/log" | sed /^steps/q >/dev/null
+  [ "${PIPESTATUS[0]}" = 1 ] || complain "$command | sed: status ${PIPESTATUS[0]}: $(cat "$work/log")"
+  python3 -m json.tool "$work/report.json" >/dev/null || complain "$command | sed: no report: $(cat "$work/log")"
+  [ -e "$work/new/model.safetensors" ] || complain "$command | sed: no model: $(cat "$work/log")"
+  [[ $command == train* ]] || grep -q '</html>' "$work/page.html" || complain "$command | sed: no page"
+  rm -rf "$work/new" "$work/report.json" "$work/page.html" "$work/log"
+done
 
 # Two runs into one place: the second is refused at its start. What a killed run left is named and removed.
 # shellcheck disable=SC2086

@@ -1,0 +1,52 @@
+#include "cli/prediction.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/model_path.h"
+#include "cli/progress.h"
+#include "mixtape/calib/teacher.h"
+#include "mixtape/core/resident_memory.h"
+
+namespace mixtape::cli {
+
+void Prediction::tell_memory(const CalibrationData& data) {
+  const Device& device = tape_.device();
+  const MemoryUse use = o_.memory_use(std::ssize(data.train), device_count_);
+  bytes_ = predicted_peak_bytes(opened_.config, plan_, compute_, use, device);
+  // Beside the buffers, where they share the memory, the program and its text as they are now, and what is yet to come.
+  if (device.caps().has_host_memory)
+    bytes_ += static_cast<double>(peak_resident_bytes()) +
+              predicted_host_bytes(opened_.config, mapped_bytes(find_model(o_.model.path)), use);
+  fmt::print("peak memory  about {}\n", format_bytes(bytes_));
+}
+
+void Prediction::tell_time(const CausalLm& model, const CalibrationData& data) {
+  const std::int64_t rows = std::min(o_.dwq.train.batch_size, std::ssize(data.train));
+  pace_ = measure_pace(model, tape_, std::max<std::int64_t>(1, rows), o_.text.positions());
+  stages_ = expected_stages(opened_.config, plan_, o_.work_use(data, device_count_), pace_);
+  fmt::print("time         about {}\n", format_seconds(Forecast(stages_).seconds()));
+}
+
+void Prediction::tell_time(const CalibrationData& data) {
+  try {
+    const Teacher teacher(*opened_.source, compute_, true, tape_);
+    tell_time(teacher.model(), data);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_supported) throw;
+    fmt::print("time         not known: {}\n", error.what());
+  }
+}
+
+// A step costs 8 operations for each weight that a token passes, the teacher's pass among them.
+void Prediction::show_in(StageDisplay& display) const {
+  display.expect(stages_, 8.0 * weights_per_token(opened_.config), pace_.product);
+}
+
+nlohmann::json Prediction::figures() const {
+  return {{"predicted_seconds", Forecast(stages_).seconds()}, {"predicted_peak_bytes", bytes_}};
+}
+
+}  // namespace mixtape::cli

@@ -1,0 +1,251 @@
+#include "mixtape/calib/work.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <variant>
+
+#include "mixtape/calib/logit_blocks.h"
+#include "mixtape/calib/random_rows.h"
+#include "mixtape/core/stopwatch.h"
+#include "mixtape/ops/layout/layout.h"
+#include "mixtape/ops/matmul/matmul.h"
+
+namespace mixtape {
+namespace {
+
+// Passes through the layers, and of the output layer, that a token costs. A student's weights are decoded on the way.
+constexpr double kStudentPass = 1.1;
+constexpr double kBackward = 2.2;      // of all gradients
+constexpr double kSampledPass = 1.5;   // of one token at a time
+constexpr double kComparedHead = 2.5;  // both models' logits, and the figures
+constexpr double kTrainedHead = 4.5;
+// Operations for each weight.
+constexpr double kRounding = 20.0, kLeastSquares = 400.0, kOptimizer = 100.0;
+// As many operations as a product would take at its rate.
+constexpr double kErrorFeedback = 2.0, kMoments = 1.0;
+
+// The mean of a few tenths of a second. The first call compiles or loads kernels and isn't counted.
+template <class Work>
+double seconds_of(CommandEncoder& encoder, const Work& work) {
+  work();
+  encoder.commit_and_wait();
+  const Stopwatch watch;
+  int calls = 0;
+  do {
+    work();
+    encoder.commit_and_wait();
+    ++calls;
+  } while (watch.seconds() < 0.2);
+  return watch.seconds() / calls;
+}
+
+// Layers that take the same time.
+std::tuple<std::size_t, std::int64_t, std::size_t> kind_of(const LayerSpec& layer) {
+  const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+  return {layer.mixer.index(), attention ? attention->window : 0, layer.mlp.index()};
+}
+
+double layers_seconds(const CausalLm& model, Tape& tape, const Var& x) {
+  const std::vector<LayerSpec>& layers = model.config().layers;
+  std::map<std::tuple<std::size_t, std::int64_t, std::size_t>, double> by_kind;
+  double sum = 0.0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto [at, is_new] = by_kind.emplace(kind_of(layers[i]), 0.0);
+    if (is_new) {
+      const auto layer = model.layer(static_cast<std::int64_t>(i));
+      at->second = seconds_of(tape.encoder(), [&] { layer(x); });
+    }
+    sum += at->second;
+  }
+  return sum;
+}
+
+}  // namespace
+
+double measure_product_rate(const Device& device) {
+  const bool is_host = device.caps().has_host_memory;
+  const std::int64_t n = is_host ? 1024 : 8192;
+  const DType dtype = is_host ? DType::f32 : DType::bf16;
+  CommandEncoder encoder(device);
+  const auto filled = [&] {
+    const Buffer b = device.alloc_uninitialized(dtype, {n, n});
+    encoder.fill(b, 0.5f);
+    return b;
+  };
+  const Buffer a = filled(), b = filled(), y = device.alloc_uninitialized(dtype, {n, n});
+  const auto size = static_cast<double>(n);
+  return 2.0 * size * size * size / seconds_of(encoder, [&] { matmul_forward(encoder, a, b, y); });
+}
+
+Pace measure_pace(const CausalLm& model, Tape& tape, std::int64_t rows, std::int64_t length) {
+  const NoGrad guard(tape);
+  const std::int64_t vocabulary = model.config().vocab_size;
+  const std::vector<TokenRow> tokens =
+      random_rows(static_cast<std::size_t>(rows), static_cast<std::size_t>(length) + 1, vocabulary, 1);
+  const Var x = model.embed(make_batch(tape.device(), tokens).ids);  // [B, S, D]
+  const auto positions = static_cast<double>(rows * length);
+  Pace pace;
+  pace.layers = layers_seconds(model, tape, x) / positions;
+  const std::int64_t block = std::min(rows * length, logit_rows(vocabulary, tape.device()));
+  const Var hidden = reshape(model.final_norm(x), {rows * length, x.shape().cols()});
+  const Var part = tape.constant(hidden.value().slice(0, block));
+  pace.head = seconds_of(tape.encoder(), [&] { model.logits(part); }) / static_cast<double>(block);
+  pace.product = measure_product_rate(tape.device());
+  return pace;
+}
+
+namespace {
+
+class Expectation {
+ public:
+  Expectation(const ModelConfig& config, const QuantizationPlan& plan, const WorkUse& use, const Pace& pace)
+      : config_(config), plan_(plan), use_(use), pace_(pace) {}
+
+  std::vector<StageTime> stages() {
+    if (use_.sampled_tokens > 0) add("sampling", tokens(use_.sampled_tokens, kSampledPass, kSampledPass));
+    if (use_.formats > 0) add_measuring();
+    add("fitting", statistics() + fitting());
+    // The teacher's activations of these rows are kept.
+    add("evaluating initial fit", tokens(use_.report_tokens, 1.0 + kStudentPass, kComparedHead));
+    const std::vector<Method> fits = mixtape::fits(use_.fit, Rounding::gpu, use_.learning);
+    const bool is_compared = fits.size() > 1 || use_.learning != Learning::nothing;
+    for (const Method& m : fits) {
+      if (is_compared) add_measurement(m.name, &m == &fits.front());
+    }
+    for (const Method& m : training_methods(use_.learning, {})) {
+      if (m.name == "dwq") {
+        add("training", training());
+      } else {
+        add("learning layers", learning_layers());
+      }
+      add_measurement(m.name, false);
+    }
+    if (is_compared) add("evaluating result", tokens(use_.report_tokens, kStudentPass, kComparedHead));
+    return std::move(stages_);
+  }
+
+ private:
+  void add(const std::string& stage, double seconds) { stages_.push_back({stage, seconds}); }
+
+  // Of so many passes each.
+  double tokens(std::int64_t count, double layers, double head) const {
+    return static_cast<double>(count) * (layers * pace_.layers + head * pace_.head);
+  }
+  double operations(double count) const { return count / pace_.product; }
+
+  void add_measurement(const std::string& method, bool is_first) {
+    if (use_.gate && use_.validation_tokens > 0)
+      add("evaluating " + method,
+          tokens(use_.validation_tokens, kStudentPass + (is_first ? 1.0 : 0.0), kComparedHead));
+  }
+
+  bool follows() const { return use_.fit == InitialFit::gptq && use_.learning <= Learning::scales; }
+
+  template <class Fn>
+  double sum_over_matrices(const Fn& fn) const {
+    double sum = 0.0;
+    for (const PlannedModule& m : plan_.modules) {
+      const Shape& s = m.shape;
+      if (m.stored) sum += fn(static_cast<double>(s.numel()), static_cast<double>(s.cols()), m);
+    }
+    return sum;
+  }
+
+  double statistics() const {
+    if (use_.fit == InitialFit::rounding) return 0.0;
+    const auto count = static_cast<double>(use_.statistics_tokens);
+    const double passes =
+        follows() ? 3.0 : 1.0;  // the teacher's, and of what comes from the student's layers
+    double squares = 0.0;       // multiplications of a token's inputs with each other
+    if (use_.fit == InitialFit::gptq) squares = moments() * (follows() ? 2.0 : 1.0);
+    return tokens(use_.statistics_tokens, passes, 0.0) + operations(kMoments * 2.0 * count * squares);
+  }
+
+  // Inputs that several matrices share count once: q, k and v; gate and up.
+  double moments() const {
+    std::map<std::pair<std::int64_t, double>, int> seen;
+    double sum = 0.0;
+    for (const PlannedModule& m : plan_.modules) {
+      if (!m.stored || m.kind == TensorKind::embedding) continue;
+      const double cols = static_cast<double>(m.shape.cols());
+      const double used = m.shape.rank() == 3 ? experts_per_token() : 1.0;
+      const bool shares =
+          m.path.ends_with("k_proj") || m.path.ends_with("v_proj") || m.path.ends_with("up_proj");
+      if (!shares) sum += used * cols * cols;
+    }
+    return sum;
+  }
+
+  double experts_per_token() const {
+    for (const LayerSpec& layer : config_.layers) {
+      if (const auto* sparse = std::get_if<SparseMlpSpec>(&layer.mlp))
+        return static_cast<double>(sparse->experts_per_token);
+    }
+    return 0.0;
+  }
+
+  double fitting() const {
+    return operations(sum_over_matrices([&](double weights, double cols, const PlannedModule& m) {
+      double each = kRounding;
+      if (use_.fit != InitialFit::rounding) each += kLeastSquares;
+      if (use_.fit == InitialFit::gptq && m.kind != TensorKind::embedding) each += kErrorFeedback * cols;
+      return weights * each;
+    }));
+  }
+
+  double training() const {
+    const double passes = 1.0 + kStudentPass + kBackward + (use_.checkpoint_blocks ? kStudentPass : 0.0);
+    const double weights = use_.learning == Learning::codes
+                               ? sum_over_matrices([](double n, double, const PlannedModule&) { return n; })
+                               : 0.0;
+    const double step = tokens(use_.batch_tokens, passes, kTrainedHead) + operations(kOptimizer * weights);
+    return static_cast<double>(use_.steps) * step +
+           static_cast<double>(use_.validations) *
+               tokens(use_.validation_tokens, kStudentPass, kComparedHead) +
+           tokens(use_.validation_tokens, 1.0, 0.0);
+  }
+
+  double learning_layers() const {
+    const double passes = kStudentPass + kBackward + (use_.checkpoint_blocks ? kStudentPass : 0.0);
+    const double weights = sum_over_matrices([](double n, double, const PlannedModule&) { return n; });
+    return static_cast<double>(use_.steps) *
+               (tokens(use_.batch_tokens, passes, 0.0) + operations(kOptimizer * weights)) +
+           tokens(use_.held_tokens, 1.0 + kStudentPass, 0.0) +
+           2.0 * tokens(use_.validation_tokens, kStudentPass, 0.0);
+  }
+
+  void add_measuring() {
+    // Half the layers are run again for a module, and the output layer.
+    const double modules = sum_over_matrices([](double, double, const PlannedModule&) { return 1.0; });
+    const auto formats = static_cast<double>(use_.formats);
+    const double measured =
+        modules * formats * tokens(use_.measured_tokens, 0.5 * kStudentPass, kComparedHead);
+    add("measuring modules", measured + statistics() + formats * fitting());
+    add("measuring swaps", 2.0 * (statistics() + fitting()) + measured / formats);
+  }
+
+  const ModelConfig& config_;
+  const QuantizationPlan& plan_;
+  const WorkUse& use_;
+  const Pace& pace_;
+  std::vector<StageTime> stages_;
+};
+
+}  // namespace
+
+std::vector<StageTime> expected_stages(const ModelConfig& config, const QuantizationPlan& plan,
+                                       const WorkUse& use, const Pace& pace) {
+  return Expectation(config, plan, use, pace).stages();
+}
+
+std::vector<StageTime> expected_training(const WorkUse& use, const Pace& pace) {
+  const auto seconds = [&](std::int64_t count, double layers, double head) {
+    return static_cast<double>(count) * (layers * pace.layers + head * pace.head);
+  };
+  const double training = seconds(use.steps * use.batch_tokens, 1.0 + kBackward, kTrainedHead - 1.0) +
+                          seconds(use.validations * use.validation_tokens, 1.0, 1.0);
+  return {{"training", training}, {"evaluating result", seconds(use.report_tokens, 1.0, 1.0)}};
+}
+
+}  // namespace mixtape

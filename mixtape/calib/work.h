@@ -1,0 +1,50 @@
+// How long a calibration will take, before it starts: its stages' work, and how fast the device does some of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mixtape/calib/forecast.h"
+#include "mixtape/calib/recipe.h"
+#include "mixtape/nn/causal_lm.h"
+#include "mixtape/quant/quantized_model.h"
+
+namespace mixtape {
+
+// What was measured of a model on its device.
+struct Pace {
+  double layers = 0.0;   // seconds for each token of a pass through all layers
+  double head = 0.0;     // and of the output layer
+  double product = 0.0;  // operations per second of one large matrix product, in f32 on a CPU, else in bf16
+};
+
+// Runs `rows` rows of `length` random tokens through one layer of each kind and the output layer, twice or for a few
+// tenths of a second. Layers of a streamed model are read from its files, one at a time.
+Pace measure_pace(const CausalLm& model, Tape& tape, std::int64_t rows, std::int64_t length);
+// Its last figure alone, where there is no model.
+double measure_product_rate(const Device& device);
+
+// What a calibration does, as far as time goes. Tokens are positions; 0 of what is not done.
+struct WorkUse {
+  InitialFit fit = InitialFit::gptq;
+  Learning learning = Learning::nothing;
+  std::int64_t sampled_tokens = 0;   // that the model writes
+  std::int64_t measured_tokens = 0;  // on which each module is measured, where bits are chosen
+  std::int64_t formats = 0;          // in how many
+  std::int64_t statistics_tokens = 0;
+  std::int64_t validation_tokens = 0, report_tokens = 0;
+  std::int64_t steps = 0, batch_tokens = 0,
+               validations = 0;  // of training; of Learning::blocks in each layer
+  std::int64_t held_tokens = 0;  // whose hidden states Learning::blocks holds
+  bool gate = true;              // stages are measured on the validation rows
+  bool checkpoint_blocks = false;
+};
+
+// In the order and by the names in which calibrate() reports them. A guess from a pass's time and from counted
+// operations: within a quarter for the models of docs/calibrating.md on two machines' cores.
+std::vector<StageTime> expected_stages(const ModelConfig& config, const QuantizationPlan& plan,
+                                       const WorkUse& use, const Pace& pace);
+// Of a float model that is trained without a teacher and then measured.
+std::vector<StageTime> expected_training(const WorkUse& use, const Pace& pace);
+
+}  // namespace mixtape
