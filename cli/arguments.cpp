@@ -4,7 +4,10 @@
 #include <cctype>
 #include <span>
 
+#include "cli/config_file.h"
 #include "cli/nearest.h"
+#include "cli/options.h"
+#include "cli/quote.h"
 #include "mixtape/core/error.h"
 
 namespace mixtape::cli {
@@ -16,15 +19,6 @@ using Words = std::span<const std::string>;
 bool looks_like_option(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && word[1] != '.' &&
          std::isdigit(static_cast<unsigned char>(word[1])) == 0;
-}
-
-std::vector<std::string> option_names(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-  }
-  return names;
 }
 
 // "--out=x" and "-ox" hold their value.
@@ -78,17 +72,23 @@ class Given {
   }
   void check() const {
     for (const CLI::Option* option : options_) {
-      for (const CLI::Option* other : option->get_excludes())
-        require(!has(other), command_.get_name(), ": found ", name_of(*option), " and ", name_of(*other),
-                ", expected one of them");
+      if (const CLI::Option* other = excluded_by(*option))
+        fail(ErrorCode::invalid_argument, command_.get_name(), ": found ", name_of(*option), " and ",
+             name_of(*other), ", expected one of them");
     }
   }
-
- private:
+  // One of them that can't stand beside it; null: there is none.
+  const CLI::Option* excluded_by(const CLI::Option& option) const {
+    for (const CLI::Option* other : option.get_excludes()) {
+      if (has(other)) return other;
+    }
+    return nullptr;
+  }
   bool has(const CLI::Option* option) const {
     return std::find(options_.begin(), options_.end(), option) != options_.end();
   }
 
+ private:
   const CLI::App& command_;
   std::vector<const CLI::Option*> options_;  // as they come
 };
@@ -100,7 +100,7 @@ const CLI::Option* place_of_words(const CLI::App& command) {
   return nullptr;
 }
 
-void check_words(const CLI::App& command, Words words) {
+Given check_words(const CLI::App& command, Words words) {
   const CLI::Option* place = place_of_words(command);
   Given given(command);
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -121,9 +121,65 @@ void check_words(const CLI::App& command, Words words) {
     if (!word.has_value) i += count_values(command, *option, word.name, words.subspan(i + 1));
   }
   given.check();
+  return given;
+}
+
+// Of an option that takes one; its option comes once.
+std::string value_of(const CLI::App& command, const std::string& name, Words words) {
+  const CLI::Option* wanted = find(command, name);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const OptionWord word = split(words[i]);
+    if (find(command, word.name) != wanted) continue;
+    return word.has_value ? words[i].substr(words[i].find('=') + 1) : words[i + 1];
+  }
+  return "";
+}
+
+void add_config(const CLI::App& command, std::vector<std::string>& words) {
+  const Words of_command = Words(words).subspan(1);
+  const Given given = check_words(command, of_command);
+  const CLI::Option* config = find(command, "--config");
+  if (config == nullptr || !given.has(config)) return;
+  const std::string file = value_of(command, "--config", of_command);
+  Given added(command);
+  std::vector<std::string> more;
+  for (const ConfigOption& o : read_config(command, file)) {
+    if (given.has(o.option) || given.excluded_by(*o.option) != nullptr) continue;
+    added.add(*o.option);
+    set_origin(o.name, file);
+    if (o.values.empty()) more.push_back(o.name);
+    for (const std::string& value : o.values) more.push_back(o.name + "=" + value);
+  }
+  added.check();
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+std::string words_of(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return " " + name_of(option);
+  std::string words;
+  for (const std::string& value : option.results()) words += " " + name_of(option) + " " + shell_word(value);
+  return words;
 }
 
 }  // namespace
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+std::string command_line_of(const CLI::App& command, const std::vector<std::string>& but) {
+  std::string line = "mixtape " + command.get_name();
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    if (std::find(but.begin(), but.end(), name_of(*option)) == but.end()) line += words_of(*option);
+  }
+  return line;
+}
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
@@ -146,7 +202,7 @@ std::vector<std::string> checked_arguments(const CLI::App& app, int argc, char**
     names.push_back(command->get_name());
     names.insert(names.end(), command->get_aliases().begin(), command->get_aliases().end());
     if (!command->check_name(words[0])) continue;
-    check_words(*command, Words(words).subspan(1));
+    add_config(*command, words);
     return words;
   }
   fail(ErrorCode::invalid_argument, unknown_word("command", words[0], names, "mixtape help"));

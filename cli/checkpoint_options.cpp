@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "cli/arguments.h"
 #include "cli/options.h"
-#include "cli/quote.h"
 
 namespace mixtape::cli {
 namespace {
@@ -12,6 +12,7 @@ namespace {
 // Places, which are bound by what is there, and what changes memory, time or what is told, but no bit of the result.
 constexpr std::string_view kFree[] = {"--model",
                                       "--config",
+                                      "--model-config",
                                       "--tokenizer",
                                       "--device",
                                       "--text",
@@ -27,20 +28,13 @@ constexpr std::string_view kFree[] = {"--model",
                                       "--stream-teacher",
                                       "--dry-run",
                                       "--quiet",
+                                      "--log-file",
                                       "--threads",
                                       "--resume",
                                       "--checkpoint-every",
                                       "--write-on-interrupt"};
 
 std::string long_name_of(const CLI::Option& option) { return "--" + option.get_lnames().at(0); }
-
-std::string words_of(const CLI::Option& option) {
-  if (option.get_items_expected_max() == 0) return " " + long_name_of(option);
-  std::string words;
-  for (const std::string& value : option.results())
-    words += " " + long_name_of(option) + " " + shell_word(value);
-  return words;
-}
 
 std::string joined(const std::vector<std::string>& values) {
   std::string text;
@@ -59,15 +53,13 @@ void CheckpointOptions::add(CLI::App& app) {
 }
 
 void CheckpointOptions::finish(const CLI::App& app) {
-  command = "mixtape " + app.get_name();
+  command = command_line_of(app, {"--config", "--resume"}) + " --resume";
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string name = long_name_of(*option);
-    if (name != "--resume") command += words_of(*option);
     if (std::find(std::begin(kFree), std::end(kFree), name) == std::end(kFree))
       settings.emplace(name, joined(option->results()));
   }
-  command += " --resume";
 }
 
 }  // namespace mixtape::cli

@@ -40,6 +40,20 @@ std::optional<double> parse_bytes(const std::string& text) {
   return name.empty() ? number : std::nullopt;
 }
 
+// Files that give options, by any of the names that a file may have used.
+std::map<std::string, std::string>& origins() {
+  static std::map<std::string, std::string> all;
+  return all;
+}
+
+// "--bits", or "run.toml: --bits" where a file gives it.
+std::string shown_name(const std::string& names) {
+  for (const auto& [option, file] : origins()) {
+    if (("," + names + ",").find("," + option + ",") != names.npos) return file + ": " + option;
+  }
+  return long_name(names);
+}
+
 std::string describe(Interval allowed) {
   const std::string zero = allowed.or_zero ? "0 or " : "";
   if (allowed.most >= Interval{}.most) return fmt::format("{}{} or more", zero, allowed.least);
@@ -51,7 +65,7 @@ T checked(const std::string& names, const std::string& text, Interval allowed, c
   const std::optional<T> value = parse<T>(text);
   const auto number = static_cast<double>(value.value_or(T{}));
   const bool inside = number >= allowed.least && number <= allowed.most;
-  require(value && (inside || (allowed.or_zero && number == 0.0)), long_name(names), " is ", text,
+  require(value && (inside || (allowed.or_zero && number == 0.0)), shown_name(names), " is ", text,
           ", expected ", kind, ", ", describe(allowed));
   return *value;
 }
@@ -68,12 +82,12 @@ std::string either(const std::vector<T>& allowed) {
 template <class T>
 void require_one_of(const std::string& names, const std::string& text, const std::vector<T>& allowed,
                     const std::optional<T>& value) {
-  require(value && std::find(allowed.begin(), allowed.end(), *value) != allowed.end(), long_name(names),
+  require(value && std::find(allowed.begin(), allowed.end(), *value) != allowed.end(), shown_name(names),
           " is ", text, ", expected ", either(allowed));
 }
 
 void require_visible(const std::string& names, const std::string& text) {
-  require(text.find_first_not_of(" \t\r\n") != text.npos, long_name(names), " is ",
+  require(text.find_first_not_of(" \t\r\n") != text.npos, shown_name(names), " is ",
           text.empty() ? "empty" : "blank", ", expected a name");
 }
 
@@ -89,6 +103,8 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
   const auto found = known_choices().find(&option);
   return found == known_choices().end() ? std::vector<std::string>() : found->second;
 }
+
+void set_origin(const std::string& option, const std::string& file) { origins()[option] = file; }
 
 std::string long_name(const std::string& names) {
   const std::size_t begin = names.find("--");
@@ -150,7 +166,7 @@ CLI::Option* OptionGroup::whole(const std::string& names, int& value, const std:
 CLI::Option* OptionGroup::seed(const std::string& names, std::uint64_t& value, const std::string& help) {
   return parsed(names, "N", std::to_string(value), help, [&value, names](const std::string& text) {
     const auto number = parse<std::uint64_t>(text);
-    require(number.has_value(), long_name(names), " is ", text, ", expected a whole number, 0 to ",
+    require(number.has_value(), shown_name(names), " is ", text, ", expected a whole number, 0 to ",
             std::numeric_limits<std::uint64_t>::max());
     value = *number;
   });
@@ -175,7 +191,7 @@ CLI::Option* OptionGroup::number(const std::string& names, float& value, Interva
 CLI::Option* OptionGroup::bytes(const std::string& names, std::int64_t& value, const std::string& help) {
   return parsed(names, "SIZE", "", help, [&value, names](const std::string& text) {
     const std::optional<double> bytes = parse_bytes(text);
-    require(bytes && *bytes >= 1.0 && *bytes <= 1e18, long_name(names), " is ", text,
+    require(bytes && *bytes >= 1.0 && *bytes <= 1e18, shown_name(names), " is ", text,
             ", expected a size such as 300MB, 1.5GB or 800KB");
     value = static_cast<std::int64_t>(*bytes);
   });

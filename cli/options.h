@@ -63,6 +63,9 @@ class OptionGroup {
 // The words that an option of choice() takes; none for others.
 std::vector<std::string> choices_of(const CLI::Option& option);
 
+// Messages on its value name the file that gives it.
+void set_origin(const std::string& option, const std::string& file);
+
 // "--out" of "-o,--out,--output"
 std::string long_name(const std::string& names);
 

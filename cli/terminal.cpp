@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cli/log_file.h"
 #include "cli/quote.h"
+
 namespace mixtape::cli {
 namespace {
 
@@ -65,6 +67,7 @@ void put_error(const std::string& text) {
 void note(const std::string& line) {
   if (line_stands.exchange(false)) put_error(kClear);
   put_error(printable(line) + "\n");
+  log_line(line);
 }
 
 void warn(const std::string& text) { note("mixtape: warning: " + text); }

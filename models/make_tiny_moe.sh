@@ -9,5 +9,5 @@ trap 'rm -rf "$work"' EXIT
 "$mixtape" generate --model tests/data/stories260k --samples 4096 --count 255 --temperature 1 --top-p 1 --seed 1 \
   >"$work/corpus.txt"
 rm -rf models/tiny-moe models/tiny-moe.json
-"$mixtape" train --config models/tiny-moe-recipe/config.json --tokenizer tests/data/stories260k --text "$work/corpus.txt" \
+"$mixtape" train --model-config models/tiny-moe-recipe/config.json --tokenizer tests/data/stories260k --text "$work/corpus.txt" \
   --length 257 --batch 16 --steps "1200" --lr 3e-3 --seed 1 --out models/tiny-moe --json models/tiny-moe.json

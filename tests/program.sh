@@ -82,7 +82,7 @@ for i in $(seq 400); do echo "Once upon a time there was a cat number $i who lik
 few="--length 32 --batch 2 --steps 3 --validation-rows 2 --report-rows 2"
 sed 's/float32/float16/' $model/config.json >"$work/half.json"
 sed 's/.*/{"text": "&"}/' "$work/story.txt" >"$work/story.jsonl"
-train="train --config $work/half.json --tokenizer $model --out $work/half $few"
+train="train --model-config $work/half.json --tokenizer $model --out $work/half $few"
 expect 2 "" $train --data self
 expect 3 "wrote" $train --text "$work/story.txt"
 rm -r "$work/half"

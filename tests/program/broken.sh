@@ -18,7 +18,7 @@ refused() {
       quantize) expect_line 2 "$text" quantize -m "$work/model" -o "$work/new" --group-size 32 ;;
       convert) expect_line 2 "$text" convert -m "$work/model" -o "$work/new.gguf" ;;
       calibrate) expect_line 2 "$text" calibrate -m "$work/model" -o "$work/new" --group-size 32 --text "$work/story" ;;
-      train) expect_line 2 "$text" train --config "$work/model/config.json" --tokenizer "$work/model" -o "$work/new" --text "$work/story" ;;
+      train) expect_line 2 "$text" train --model-config "$work/model/config.json" --tokenizer "$work/model" -o "$work/new" --text "$work/story" ;;
     esac
   done
   only story model

@@ -46,7 +46,7 @@ found --bpw and --size, expected one of them|calibrate --model $model --out $wor
 expected one of them|$quantize --plan p --bits 4
 --date has no effect: expected --chat beside it|$generate --date 2020-01-01
 --date has no effect: expected --chats beside it|$dwq --date 2020-01-01
---date has no effect: expected --chats beside it|train --config c --tokenizer t --out $work/new --text $work/text --date 2020-01-01
+--date has no effect: expected --chats beside it|train --model-config c --tokenizer t --out $work/new --text $work/text --date 2020-01-01
 --top-p has no effect: --temperature 0|$generate --temp 0 --top-p 0.3
 --top-p has no effect: --temperature 0|$generate --temp 0 --top-p 0.5
 --self-rows has no effect: expected --data self beside it|$dwq --self-rows 9
@@ -76,9 +76,9 @@ expected one of them|$quantize --plan p --bits 4
 --lr has no effect: --train nothing|$dwq --train nothing --lr 0.1
 --recipe has no effect: --reference-compat says what is done|$dwq --reference-compat --recipe best
 no matrix of the model would be quantized|quantize --model $model --out $work/new --group-size 128
---steps is 0, expected a whole number, 1 or more|train --config c --tokenizer t --out $work/new --steps 0
---lr is nan, expected a number|train --config c --tokenizer t --out $work/new --lr nan
---batch is 0, expected a whole number, 1 or more|train --config c --tokenizer t --out $work/new --batch 0
+--steps is 0, expected a whole number, 1 or more|train --model-config c --tokenizer t --out $work/new --steps 0
+--lr is nan, expected a number|train --model-config c --tokenizer t --out $work/new --lr nan
+--batch is 0, expected a whole number, 1 or more|train --model-config c --tokenizer t --out $work/new --batch 0
 --rows is -1, expected a whole number, 0 or more|$dwq --rows -1
 --rows is 99999999999999999999, expected a whole number|$dwq --rows 99999999999999999999
 --validation-rows is 9223372036854775807, expected|$dwq --validation-rows 9223372036854775807

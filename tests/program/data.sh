@@ -66,7 +66,7 @@ calibrated "copies left out" $dwq --text "$work/story.txt" --text "$work/both.tx
 expect_line 2 "(copies: " $dwq --text "$work/story.txt" --text "$work/story.txt"
 expect_line 2 "expected no --share or --report-text" $dwq --reference-compat --text "$work/story.txt" --report-text "$work/birds.txt"
 
-expect 3 "  $work/birds.txt: " train --config "$model/config.json" --tokenizer "$model" --out "$work/new" $few --length 32 \
+expect 3 "  $work/birds.txt: " train --model-config "$model/config.json" --tokenizer "$model" --out "$work/new" $few --length 32 \
   --text "$work/story.txt" --report-text "$work/birds.txt"
 rm -r "$work/new"
 

@@ -39,7 +39,7 @@ done
 # Pre-training is shared too.
 # shellcheck disable=SC2086
 {
-  small="train --config tests/data/stories260k/config.json --tokenizer $model $rows --steps 4"
+  small="train --model-config tests/data/stories260k/config.json --tokenizer $model $rows --steps 4"
   for run in first second; do
     "$mixtape" $small --batch 4 --device cpu,cpu,cpu --out "$work/$run" >"$work/log" 2>&1 </dev/null
     [ -e "$work/$run/model.safetensors" ] || complain "train on three devices: $(cat "$work/log")"

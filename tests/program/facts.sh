@@ -74,7 +74,7 @@ expect 0 "KL cut by" $calibrate --text "$work/story" $few $two --seed 7 --lr 0.0
 cmp "$work/new/mixtape.json" "$work/card.json" || complain "mixtape.json differs from run to run"
 rm -r "$work/new" "$work/card.json" "$work/report.json"
 
-expect 3 "held-out perplexity" train --config "$model/config.json" --tokenizer "$model" --text "$work/story" $few $two --seed 7 --out "$work/new"
+expect 3 "held-out perplexity" train --model-config "$model/config.json" --tokenizer "$model" --text "$work/story" $few $two --seed 7 --out "$work/new"
 grep -q '^llama of 260032 weights, trained from nothing on [0-9]* rows of text by mixtape 0\.' "$work/new/README.md" || complain "README.md: $(cat "$work/new/README.md")"
 python3 - "$work/new/mixtape.json" <<'END' || complain "mixtape.json: $(cat "$work/new/mixtape.json")"
 import json, sys

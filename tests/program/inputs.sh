@@ -91,7 +91,7 @@ rm -r "$work/dynamic"
   expect 0 "try          mixtape generate -m $work/new" $dwq --text "$work/story" $few --batch 2 --lr 0.002 --grad-checkpoint
   rm -r "$work/new"
   expect 0 "peak memory" $dwq --text "$work/story" $few --dry-run
-  train="train --config $model/config.json --tokenizer $model --text $work/story --out $work/new $few --batch-size 2"
+  train="train --model-config $model/config.json --tokenizer $model --text $work/story --out $work/new $few --batch-size 2"
   expect 3 "held-out perplexity" $train --learning-rate 0.001
   sha256sum <"$work/new/model.safetensors" >"$work/f32"
   rm -r "$work/new"

@@ -84,7 +84,7 @@ rm -r "$work/f.gguf" "$work/parity"
 # 256, hardly trained (status 3), one of rows that are no such blocks.
 sed -e 's/"hidden_size": 64/"hidden_size": 256/; s/"intermediate_size": 172/"intermediate_size": 512/; s/"head_dim": 8/"head_dim": 32/' \
   -e 's/"num_hidden_layers": 5/"num_hidden_layers": 8/' "$model/config.json" >"$work/wide.json"
-expect 3 "wrote" train --config "$work/wide.json" --tokenizer "$model" --text "$work/story" --length 64 --validation-rows 2 --report-rows 2 --steps 2 --out "$work/wide"
+expect 3 "wrote" train --model-config "$work/wide.json" --tokenizer "$model" --text "$work/story" --length 64 --validation-rows 2 --report-rows 2 --steps 2 --out "$work/wide"
 # shellcheck disable=SC2086
 for source in "$work/wide" models/tiny-moe; do
   expect 0 "" convert "$source" -o "$work/f.gguf" --floats f32

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 story 120 >"$work/story"
 calibrate="calibrate --model $model --group-size 32 --out $work/new --text $work/story --length 33 --batch 2"
-train="train --config $model/config.json --tokenizer $model --out $work/new --text $work/story --length 33 --batch 2"
+train="train --model-config $model/config.json --tokenizer $model --out $work/new --text $work/story --length 33 --batch 2"
 
 # says PATTERN...: $output has a line that matches each.
 says() {

@@ -7,7 +7,7 @@ set -m # background jobs don't ignore signals
 story 400 >"$work/story"
 text="--text $work/story --batch 2 --length 64 --validation-rows 2"
 calibrate="calibrate --model $model --group-size 32 --out $work/new --checkpoint-every 0" # resume.sh has checkpoints
-train="train --config $model/config.json --tokenizer $model --out $work/new --checkpoint-every 0"
+train="train --model-config $model/config.json --tokenizer $model --out $work/new --checkpoint-every 0"
 log=$work/log
 "$3" -O1 -shared -fPIC tests/slow_disk/slow_disk.c -o "$work/slow_disk.so" -ldl || exit 1
 
@@ -72,7 +72,7 @@ short="--steps 20 --validate-every 1"
   # 128 million values to be drawn first.
   sed 's/"vocab_size": *[0-9]*/"vocab_size": 2000000/' "$model/config.json" >"$work/large.json"
   for o in "" $option; do
-    phase "train, initializing" "^steps  " 143 nothing train --config "$work/large.json" --tokenizer "$model" --out "$work/new" $text --report-rows 2 $o
+    phase "train, initializing" "^steps  " 143 nothing train --model-config "$work/large.json" --tokenizer "$model" --out "$work/new" $text --report-rows 2 $o
     [ $took -lt 1500 ] || complain "train, initializing: ended after $took ms"
   done
   phase "train, training" "step   500  validation" 143 nothing $train $text --report-rows 2 --steps 5000

@@ -139,7 +139,7 @@ same() { diff -r "$1" "$2" >/dev/null || complain "$1 and $2 differ: $(diff -rq 
 # A model that is trained from nothing.
 # shellcheck disable=SC2086
 {
-  train="train --config $model/config.json --tokenizer $model --text $work/story --length 64 --batch 2 --validation-rows 8 --report-rows 8 --steps 200"
+  train="train --model-config $model/config.json --tokenizer $model --text $work/story --length 64 --batch 2 --validation-rows 8 --report-rows 8 --steps 200"
   "$mixtape" $train --out "$work/trained/model" >"$log" 2>&1 </dev/null
   status=$?
   killed "step    40  validation" $train --out "$work/killed/model" $often || complain "train: had ended"

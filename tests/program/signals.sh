@@ -8,7 +8,7 @@ story 400 >"$work/story"
 text="--text $work/story --batch 2 --length 64 --validation-rows 2"
 few="$text --report-rows 2"
 dwq="calibrate --model $model --group-size 32 --out $work/new --checkpoint-every 0"
-train="train --config $model/config.json --tokenizer $model --out $work/new --checkpoint-every 0"
+train="train --model-config $model/config.json --tokenizer $model --out $work/new --checkpoint-every 0"
 log=$work/log
 
 # stopped SIGNAL PHASE STATUS TEXT ARGUMENTS...: sent when the log names the phase; the log says the text.

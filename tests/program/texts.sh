@@ -7,7 +7,7 @@ story 40 >"$work/story"
 few="--length 33 --validation-rows 2 --report-rows 2 --steps 2 --batch 2"
 eval="eval --model $model --length 33"
 calibrate="calibrate --model $model --group-size 32 --out $work/new $few"
-train="train --config $model/config.json --tokenizer $model --out $work/new $few"
+train="train --model-config $model/config.json --tokenizer $model --out $work/new $few"
 
 # Rows of one length everywhere: as many predictions of a row in eval as there are positions in calibrate.
 expect 0 "positions        " $eval --text "$work/story" --max-tokens 330
