@@ -110,20 +110,30 @@ inline nlohmann::json config_of_shape(const std::string& shape) {
             {"hidden_act", "silu"},
             {"torch_dtype", "bfloat16"}};
   }
-  const bool large = shape == "qwen3-8b";
-  require(large || shape == "qwen3-0.6b", "shape '", shape,
-          "' is unknown, expected smollm2, qwen3-0.6b, qwen3-8b or qwen3-next-1b");
+  struct Qwen3 {
+    const char* name;
+    int hidden, width, layers, heads;
+    bool is_tied;
+  };
+  constexpr Qwen3 kShapes[] = {
+      {"qwen3-0.6b", 1024, 3072, 28, 16, true},  {"qwen3-1.7b", 2048, 6144, 28, 16, true},
+      {"qwen3-4b", 2560, 9728, 36, 32, true},    {"qwen3-8b", 4096, 12288, 36, 32, false},
+      {"qwen3-14b", 5120, 17408, 40, 40, false}, {"qwen3-32b", 5120, 25600, 64, 64, false}};
+  const auto found =
+      std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Qwen3& q) { return shape == q.name; });
+  require(found != std::end(kShapes), "shape '", shape,
+          "' is unknown, expected smollm2, qwen3-next-1b, or qwen3-0.6b, -1.7b, -4b, -8b, -14b or -32b");
   return {{"model_type", "qwen3"},
-          {"hidden_size", large ? 4096 : 1024},
-          {"intermediate_size", large ? 12288 : 3072},
-          {"num_hidden_layers", large ? 36 : 28},
-          {"num_attention_heads", large ? 32 : 16},
+          {"hidden_size", found->hidden},
+          {"intermediate_size", found->width},
+          {"num_hidden_layers", found->layers},
+          {"num_attention_heads", found->heads},
           {"num_key_value_heads", 8},
           {"head_dim", 128},
           {"vocab_size", 151936},
           {"rms_norm_eps", 1e-6},
           {"rope_theta", 1000000.0},
-          {"tie_word_embeddings", !large},
+          {"tie_word_embeddings", found->is_tied},
           {"hidden_act", "silu"},
           {"torch_dtype", "bfloat16"}};
 }

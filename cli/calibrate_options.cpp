@@ -84,7 +84,7 @@ void add_memory_options(CLI::App& command, CalibrateOptions& o) {
   memory.flag(
       "--dry-run", o.dry_run,
       "Try every place, read and split the text, print modules, sizes, bits per weight, predicted peak "
-      "memory and time, for which a batch of rows goes through one layer of each kind; run nothing else");
+      "memory and time, for which a batch of rows goes through a few layers; run nothing else");
   OptionGroup report(command, "Report");
   report.path("--json", o.json_file, "FILE", kJsonHelp);
   report.path("--html", o.html_file, "FILE", kHtmlHelp);

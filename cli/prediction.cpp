@@ -7,6 +7,7 @@
 
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/teacher.h"
 #include "mixtape/core/resident_memory.h"
 
@@ -23,9 +24,18 @@ void Prediction::tell_memory(const CalibrationData& data) {
   fmt::print("peak memory  about {}\n", format_bytes(bytes_));
 }
 
+// A batch of training rows; random ones where the model has yet to write them.
+std::vector<TokenRow> Prediction::timed_rows(const CalibrationData& data) const {
+  const auto size = static_cast<std::size_t>(std::clamp<std::int64_t>(
+      o_.dwq.train.batch_size, 1, std::max<std::int64_t>(1, std::ssize(data.train))));
+  if (o_.text.is_sampled())
+    return random_rows(size, static_cast<std::size_t>(o_.text.length), opened_.config.vocab_size,
+                       o_.text.seed);
+  return {data.train.begin(), data.train.begin() + static_cast<std::ptrdiff_t>(size)};
+}
+
 void Prediction::tell_time(const CausalLm& model, const CalibrationData& data) {
-  const std::int64_t rows = std::min(o_.dwq.train.batch_size, std::ssize(data.train));
-  pace_ = measure_pace(model, tape_, std::max<std::int64_t>(1, rows), o_.text.positions());
+  pace_ = measure_pace(model, tape_, timed_rows(data));
   stages_ = expected_stages(opened_.config, plan_, o_.work_use(data, device_count_), pace_);
   fmt::print("time         about {}\n", format_seconds(Forecast(stages_).seconds()));
 }

@@ -27,6 +27,8 @@ class Prediction {
   nlohmann::json figures() const;
 
  private:
+  std::vector<TokenRow> timed_rows(const CalibrationData& data) const;
+
   const CalibrateOptions& o_;
   const OpenedModel& opened_;
   const QuantizationPlan& plan_;

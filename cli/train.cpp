@@ -167,7 +167,8 @@ class TrainRun {
     TapeWeights weights(tape_, parameters, Trainable::nothing);
     const CausalLm model(config_, weights, o_.compute_dtype());
     const std::int64_t rows = std::min(o_.train.batch_size, std::ssize(data_.train));
-    const Pace pace = measure_pace(model, tape_, rows, o_.text.positions());
+    const Pace pace =
+        measure_pace(model, tape_, std::span(data_.train).first(static_cast<std::size_t>(rows)));
     const std::vector<StageTime> stages =
         expected_training({.validation_tokens = count_positions(data_.validation),
                            .report_tokens = count_positions(data_.report),

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <variant>
 
 #include "mixtape/calib/logit_blocks.h"
-#include "mixtape/calib/random_rows.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/ops/layout/layout.h"
 #include "mixtape/ops/matmul/matmul.h"
@@ -23,9 +23,9 @@ constexpr double kTrainedHead = 4.5;
 // Operations for each weight.
 constexpr double kRounding = 20.0, kLeastSquares = 400.0, kOptimizer = 100.0;
 // As many operations as a product would take at its rate.
-constexpr double kErrorFeedback = 2.0, kMoments = 1.0;
+constexpr double kErrorFeedback = 2.0, kMoments = 3.0;
 
-// The mean of a few tenths of a second. The first call compiles or loads kernels and isn't counted.
+// The mean of a tenth of a second. The first call compiles or loads kernels and isn't counted.
 template <class Work>
 double seconds_of(CommandEncoder& encoder, const Work& work) {
   work();
@@ -36,27 +36,35 @@ double seconds_of(CommandEncoder& encoder, const Work& work) {
     work();
     encoder.commit_and_wait();
     ++calls;
-  } while (watch.seconds() < 0.2);
+  } while (watch.seconds() < 0.1);
   return watch.seconds() / calls;
 }
 
-// Layers that take the same time.
-std::tuple<std::size_t, std::int64_t, std::size_t> kind_of(const LayerSpec& layer) {
+// Layers that take about the same time.
+using Kind = std::tuple<std::size_t, std::int64_t, std::size_t>;
+Kind kind_of(const LayerSpec& layer) {
   const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
   return {layer.mixer.index(), attention ? attention->window : 0, layer.mlp.index()};
 }
 
-double layers_seconds(const CausalLm& model, Tape& tape, const Var& x) {
+// Of all layers, from the first ones and the first of each kind. Rows go through them one after the other: attention
+// takes longer on scores that are alike, as those of the first layer are.
+double layers_seconds(const CausalLm& model, Tape& tape, Var x) {
+  constexpr std::size_t kFirst = 8;
   const std::vector<LayerSpec>& layers = model.config().layers;
-  std::map<std::tuple<std::size_t, std::int64_t, std::size_t>, double> by_kind;
-  double sum = 0.0;
+  std::map<Kind, std::vector<double>> seconds;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto [at, is_new] = by_kind.emplace(kind_of(layers[i]), 0.0);
-    if (is_new) {
-      const auto layer = model.layer(static_cast<std::int64_t>(i));
-      at->second = seconds_of(tape.encoder(), [&] { layer(x); });
-    }
-    sum += at->second;
+    std::vector<double>& of_kind = seconds[kind_of(layers[i])];
+    if (i >= kFirst && !of_kind.empty()) continue;
+    const auto layer = model.layer(static_cast<std::int64_t>(i));
+    Var y;
+    of_kind.push_back(seconds_of(tape.encoder(), [&] { y = layer(x); }));
+    x = y;
+  }
+  double sum = 0.0;
+  for (const LayerSpec& layer : layers) {
+    const std::vector<double>& of_kind = seconds[kind_of(layer)];
+    sum += std::accumulate(of_kind.begin(), of_kind.end(), 0.0) / static_cast<double>(of_kind.size());
   }
   return sum;
 }
@@ -78,17 +86,14 @@ double measure_product_rate(const Device& device) {
   return 2.0 * size * size * size / seconds_of(encoder, [&] { matmul_forward(encoder, a, b, y); });
 }
 
-Pace measure_pace(const CausalLm& model, Tape& tape, std::int64_t rows, std::int64_t length) {
+Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> rows) {
   const NoGrad guard(tape);
-  const std::int64_t vocabulary = model.config().vocab_size;
-  const std::vector<TokenRow> tokens =
-      random_rows(static_cast<std::size_t>(rows), static_cast<std::size_t>(length) + 1, vocabulary, 1);
-  const Var x = model.embed(make_batch(tape.device(), tokens).ids);  // [B, S, D]
-  const auto positions = static_cast<double>(rows * length);
+  const Var x = model.embed(make_batch(tape.device(), rows).ids);  // [B, S, D]
+  const std::int64_t positions = x.shape().rows();
   Pace pace;
-  pace.layers = layers_seconds(model, tape, x) / positions;
-  const std::int64_t block = std::min(rows * length, logit_rows(vocabulary, tape.device()));
-  const Var hidden = reshape(model.final_norm(x), {rows * length, x.shape().cols()});
+  pace.layers = layers_seconds(model, tape, x) / static_cast<double>(positions);
+  const std::int64_t block = std::min(positions, logit_rows(model.config().vocab_size, tape.device()));
+  const Var hidden = reshape(model.final_norm(x), {positions, x.shape().cols()});
   const Var part = tape.constant(hidden.value().slice(0, block));
   pace.head = seconds_of(tape.encoder(), [&] { model.logits(part); }) / static_cast<double>(block);
   pace.product = measure_product_rate(tape.device());
@@ -113,13 +118,11 @@ class Expectation {
     for (const Method& m : fits) {
       if (is_compared) add_measurement(m.name, &m == &fits.front());
     }
-    for (const Method& m : training_methods(use_.learning, {})) {
-      if (m.name == "dwq") {
-        add("training", training());
-      } else {
-        add("learning layers", learning_layers());
-      }
-      add_measurement(m.name, false);
+    const std::vector<Method> trainings = training_methods(use_.learning, {});
+    for (std::size_t i = 0; i < trainings.size(); ++i) {
+      const bool is_by_layer = trainings.size() > 1 && i == 0;
+      add(is_by_layer ? "learning layers" : "training", is_by_layer ? learning_layers() : training());
+      add_measurement(trainings[i].name, false);
     }
     if (is_compared) add("evaluating result", tokens(use_.report_tokens, kStudentPass, kComparedHead));
     return std::move(stages_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "mixtape/calib/forecast.h"
@@ -18,9 +19,9 @@ struct Pace {
   double product = 0.0;  // operations per second of one large matrix product, in f32 on a CPU, else in bf16
 };
 
-// Runs `rows` rows of `length` random tokens through one layer of each kind and the output layer, twice or for a few
-// tenths of a second. Layers of a streamed model are read from its files, one at a time.
-Pace measure_pace(const CausalLm& model, Tape& tape, std::int64_t rows, std::int64_t length);
+// Runs a batch of rows of one length through the first eight layers, the first of each kind and the output layer, each
+// twice or for a tenth of a second. Layers of a streamed model are read from its files, one at a time.
+Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> rows);
 // Its last figure alone, where there is no model.
 double measure_product_rate(const Device& device);
 

@@ -69,7 +69,7 @@ expect_line 2 "--config is given twice" quantize "$model" --out "$work/new" --co
 head -c 3000 tests/data/stories260k/model.safetensors >"$file"
 expect_line 2 "$file: found a NUL byte" quantize "$model" --out "$work/new" --config "$file"
 expect_line 2 "unknown option '--config'" --config "$file"
-expect_line 2 "(a model's config.json is --model-config)" train --model-config "$model/config.json" --tokenizer "$model" --text "$work/story" \
+expect_line 2 "(a model's config.json is --model-config)" train --config "$model/config.json" --tokenizer "$model" --text "$work/story" \
   --out "$work/new"
 says 'op = softmax' 'runs = 1' # every command has it
 expect 0 "1 ops" gradcheck --config "$file"
