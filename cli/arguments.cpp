@@ -112,8 +112,10 @@ Given check_words(const CLI::App& command, Words words) {
     }
     const OptionWord word = split(words[i]);
     const CLI::Option* option = find(command, word.name);
-    require(option != nullptr, command.get_name(), ": ",
-            unknown_word("option", word.name, option_names(command), "mixtape help " + command.get_name()));
+    const std::string where = command.get_parent() == nullptr ? "" : command.get_name() + ": ";
+    require(option != nullptr, where,
+            unknown_word("option", word.name, option_names(command),
+                         where.empty() ? "mixtape help" : "mixtape help " + command.get_name()));
     require(!lacks_its_value(words[i]), command.get_name(), ": ", word.name, " has no value");
     require(!word.has_value || option->get_items_expected_max() > 0, command.get_name(), ": ", word.name,
             " takes no value, found ", words[i]);

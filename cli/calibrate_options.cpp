@@ -165,6 +165,7 @@ void CalibrateOptions::finish(const CLI::App& command) {
   checkpoint.finish(command);
   text.refuse_idle(command);
   require_files(text.files());
+  static_cast<void>(text.is_sampled());  // throws where there is no text
   refuse_same_place({{"--save-plan", quantize.saved_plan},
                      {"--json", json_file},
                      {"--html", html_file},

@@ -6,10 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/model_card.h"
+#include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/progress.h"
 #include "mixtape/core/error.h"
 #include "mixtape/core/stopwatch.h"
@@ -19,30 +24,52 @@
 namespace mixtape::cli {
 namespace {
 
+using Object = nlohmann::json;
+
 const char* yes_no(bool b) { return b ? "yes" : "no"; }
 
-void print_machine() {
+// Bytes that programs may still take, those of the file cache among them; what is wholly unused where the system
+// doesn't say.
+double available_bytes(double page) {
+  std::ifstream lines("/proc/meminfo");
+  for (std::string name, unit; lines >> name;) {
+    double value = 0.0;
+    if (!(lines >> value)) break;
+    std::getline(lines, unit);
+    if (name == "MemAvailable:") return 1024.0 * value;
+  }
+  return static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * page;
+}
+
+void print_machine(Object& report) {
   const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const double all = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * page, available = available_bytes(page);
   fmt::print("processor    {}\n", Device::cpu().description());
   fmt::print("avx2         {}\n", yes_no(__builtin_cpu_supports("avx2")));
   fmt::print("avx512       {}\n",
              yes_no(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")));
   fmt::print("avx512_bf16  {}\n", yes_no(__builtin_cpu_supports("avx512bf16")));
-  fmt::print("memory       {} in all, {} free\n",
-             format_bytes(static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * page),
-             format_bytes(static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * page));
+  fmt::print("memory       {} in all, {} free\n", format_bytes(all), format_bytes(available));
   const dnnl_version_t* dnnl = dnnl_version();
   fmt::print("oneDNN       {}.{}.{}\n", dnnl->major, dnnl->minor, dnnl->patch);
   fmt::print("Highway      {}.{}.{}\n", HWY_MAJOR, HWY_MINOR, HWY_PATCH);
   fmt::print("OpenMP       {} threads\n", omp_get_max_threads());
+  report = {{"mixtape", version_record()},
+            {"processor", Device::cpu().description()},
+            {"memory_bytes", all},
+            {"available_bytes", available},
+            {"threads", omp_get_max_threads()}};
 }
 
-void print_libraries() {
+void print_libraries(Object& report) {
   for (const Library& library : registered_libraries()) {
     try {
-      fmt::print("{:<12} {}\n", library.name, library.version());
+      const std::string found = library.version();
+      fmt::print("{:<12} {}\n", library.name, found);
+      report["libraries"][library.name] = found;
     } catch (const Error& error) {
       fmt::print("{:<12} none ({})\n", library.name, error.what());
+      report["libraries"][library.name] = nullptr;
     }
   }
 }
@@ -93,15 +120,20 @@ Speed measure(const Device& device) {
 }
 
 // Prints a device and its speed; the rate of its products, or nothing where it can't be used.
-std::optional<double> examine(const Device& device) {
+std::optional<double> examine(const Device& device, Object& report) {
+  Object facts = {{"name", device.name()}, {"description", device.description()}};
   fmt::print("{:<12} {}\n", device.name(), device.description());
   try {
     const Speed s = measure(device);
     fmt::print("             {:.3g} TFLOP/s (product of {}, {}^3), {:.4g} GB/s (copy)\n", s.flops / 1e12,
                name(s.dtype), s.size, s.bytes / 1e9);
+    facts.update({{"product_flops", s.flops}, {"copy_bytes_per_second", s.bytes}});
+    report["devices"].push_back(facts);
     return s.flops;
   } catch (const Error& error) {
     fmt::print("             cannot be used: {}\n", error.what());
+    facts["cannot_be_used"] = error.what();
+    report["devices"].push_back(facts);
     return std::nullopt;
   }
 }
@@ -114,13 +146,13 @@ std::string shortest_time(double flops) {
 }
 
 // The devices of one kind, all of them; why there is none.
-std::string examine_kind(const std::string& kind, std::string& fastest, double& rate) {
+std::string examine_kind(const std::string& kind, std::string& fastest, double& rate, Object& report) {
   std::string reason;
   for (int index = 0;; ++index) {
     const std::string device_name = fmt::format("{}:{}", kind, index);
     try {
       const Device device = Device::open(device_name);
-      const std::optional<double> flops = examine(device);
+      const std::optional<double> flops = examine(device, report);
       if (!flops) reason = device_name + " cannot be used, take --device cpu";
       if (flops.value_or(0.0) > rate) fastest = device_name, rate = *flops;
     } catch (const Error& error) {
@@ -129,17 +161,21 @@ std::string examine_kind(const std::string& kind, std::string& fastest, double& 
   }
 }
 
-void run_doctor() {
-  print_machine();
-  print_libraries();
+void run_doctor(const std::string& json_file) {
+  ReportFile file(json_file, {});
+  Object report;
+  print_machine(report);
+  print_libraries(report);
   double rate = 0.0;
-  const double cpu_rate = examine(Device::cpu()).value_or(0.0);
+  const double cpu_rate = examine(Device::cpu(), report).value_or(0.0);
   std::string fastest, why_not;
   for (const std::string& kind : registered_backends()) {
-    if (kind != "cpu") why_not += examine_kind(kind, fastest, rate);
+    if (kind != "cpu") why_not += examine_kind(kind, fastest, rate, report);
   }
   const std::string where =
       rate > 0.0 ? "ready, on " + fastest : fmt::format("ready, on the processor alone ({})", why_not);
+  report["verdict"] = where;
+  file.write(report);
   fmt::print("verdict      {}: {}\n", where, shortest_time(rate > 0.0 ? rate : cpu_rate));
 }
 
@@ -148,7 +184,9 @@ void run_doctor() {
 void add_doctor(CLI::App& app, int&) {
   CLI::App* command =
       app.add_subcommand("doctor", "Shows processor, GPUs, memory and libraries, measured in a few seconds.");
-  command->callback(run_doctor);
+  auto json_file = std::make_shared<std::string>();
+  OptionGroup(*command, "Report").path("--json", *json_file, "FILE", kJsonHelp);
+  command->callback([json_file] { run_doctor(*json_file); });
 }
 
 }  // namespace mixtape::cli

@@ -218,9 +218,9 @@ void run_info(const InfoOptions& o) {
   tell_quantization(facts, *source, forms);
   tell_forms(facts, forms);
   tell_size(facts, path);
+  report.write(facts.json());
   facts.print();
   if (o.list) fs::is_directory(path) ? print_tensors(*source) : print_gguf_tensors(path);
-  report.write(facts.json());
 }
 
 }  // namespace

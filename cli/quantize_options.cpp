@@ -201,6 +201,28 @@ void print_loss(const GgufLoss& loss) {
   }
 }
 
+// What of the size goes where; of a file of GGUF's types they say it.
+static void print_parts(const ModelSource& source, const QuantizationPlan& plan) {
+  const DType dtype = model_dtype(source);
+  const auto size_of_those = [&](const auto& wanted) {
+    QuantizationPlan part = plan;
+    part.others.clear();
+    std::erase_if(part.modules, [&](const PlannedModule& m) { return !wanted(m); });
+    return storage_size(source, part, dtype);
+  };
+  const StorageSize stored = size_of_those([](const PlannedModule& m) { return m.stored.has_value(); });
+  const StorageSize embeddings =
+      size_of_those([](const PlannedModule& m) { return m.kind == TensorKind::embedding; });
+  const StorageSize head = size_of_those([](const PlannedModule& m) { return m.path == "lm_head"; });
+  const StorageSize layers =
+      size_of_those([](const PlannedModule& m) { return layer_of(m.path).has_value(); });
+  const auto all = static_cast<double>(storage_size(source, plan, dtype).bytes);
+  fmt::print("bits         embeddings {:.3f}, ", embeddings.bits_per_weight());
+  if (head.weights > 0) fmt::print("output layer {:.3f}, ", head.bits_per_weight());
+  fmt::print("layers {:.3f}; {:.1f} % of the bytes in float\n", layers.bits_per_weight(),
+             100.0 * (1.0 - static_cast<double>(stored.bytes) / all));
+}
+
 void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf, bool all) {
   const std::int64_t quantized = std::count_if(plan.modules.begin(), plan.modules.end(),
                                                [](const PlannedModule& m) { return m.stored.has_value(); });
@@ -215,6 +237,7 @@ void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const G
   const StorageSize size = written_size(opened, plan, gguf);
   fmt::print("quantized    {} modules, {}, {:.3f} bits per weight\n", quantized,
              format_bytes(static_cast<double>(size.bytes)), size.bits_per_weight());
+  if (!gguf) print_parts(*opened.source, plan);
 }
 
 }  // namespace mixtape::cli

@@ -21,9 +21,9 @@ constexpr double kSampledPass = 1.5;   // of one token at a time
 constexpr double kComparedHead = 2.5;  // both models' logits, and the figures
 constexpr double kTrainedHead = 4.5;
 // Operations for each weight.
-constexpr double kRounding = 20.0, kLeastSquares = 400.0, kOptimizer = 100.0;
+constexpr double kRounding = 20.0, kLeastSquares = 800.0, kOptimizer = 600.0;
 // As many operations as a product would take at its rate.
-constexpr double kErrorFeedback = 2.0, kMoments = 3.0;
+constexpr double kErrorFeedback = 4.0, kMoments = 3.0;
 
 // The mean of a tenth of a second. The first call compiles or loads kernels and isn't counted.
 template <class Work>

@@ -17,7 +17,9 @@ refused "calibrate: unknown option '--step', did you mean --steps?" calibrate --
 refused "eval: unknown option '--lenght', did you mean --length?" eval --lenght 4
 refused "eval: unknown option '--lr', \`mixtape help eval\` lists them" eval --lr 4
 refused "unknown op 'sofmax', did you mean softmax?" gradcheck --op sofmax
-refused "unknown option '-x'" -x
+refused "unknown option '-x', \`mixtape help\` lists them" -x
+refused "unknown option '-v', did you mean -V?" -v
+refused "mixtape: unknown option '--verison', did you mean --version?" --verison
 refused "info: 'b' belongs to no option" info a b
 refused "calibrate: unknown option '--step', did you mean --steps?" dwq --step 4
 refused "calibrate: --text has no value, found --bits behind it" calibrate --text --bits 3

@@ -21,6 +21,16 @@ says '^processor ' '^memory .* free$' '^CUDA driver ' '^cuBLASLt ' '^NVRTC ' '^o
   '^ +[0-9.e+]+ TFLOP/s \(product of .*\), [0-9.e+]+ GB/s \(copy\)$' \
   '^verdict .* calibrating 1 billion weights on 100,000 tokens takes at least [0-9]'
 [ "$(grep -c '^verdict' <<<"$output")" = 1 ] || complain "doctor: $output"
+expect 0 "verdict" doctor --json "$work/doctor.json"
+python3 - "$work/doctor.json" <<'END' || complain "doctor --json: $(cat "$work/doctor.json")"
+import json, sys
+facts = json.load(open(sys.argv[1]))
+cpu = facts["devices"][0]
+assert cpu["name"] == "cpu" and cpu["product_flops"] > 0 and cpu["copy_bytes_per_second"] > 0, cpu
+assert facts["memory_bytes"] >= facts["available_bytes"] > 0 and facts["threads"] > 0, facts
+assert "cuBLASLt" in facts["libraries"] and facts["verdict"].startswith("ready"), facts
+END
+rm "$work/doctor.json"
 
 # info: a float model, quantized ones of one and of two widths, without a tokenizer; the same figures as JSON.
 expect 0 "context length 512 positions" info "$model"
