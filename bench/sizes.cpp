@@ -24,10 +24,17 @@ struct Setting {
   bool is_small;  // streamed teacher, activations recomputed
 };
 
-// Of a device that trains at that rate.
-Pace pace_at(double rate, const ModelConfig& config) {
+// Of a device that trains at that rate. Streamed and fitted on a card: as an H200 does (bench/results/h200_recipes.csv).
+Pace pace_at(double rate, const ModelConfig& config, const Device& device) {
+  constexpr double kBus = 4.6e9,
+                   kFit = 6e-9;  // bytes per second of a streamed teacher; seconds for each weight
   const double head = static_cast<double>(config.vocab_size * config.hidden_size);
-  return {2.0 * (weights_per_token(config) - head) / rate, 2.0 * head / rate, 2.0 * rate};
+  const double layers = weights_per_token(config) - head;
+  Pace pace{.layers = 2.0 * layers / rate, .head = 2.0 * head / rate, .product = 2.0 * rate};
+  if (device.caps().has_host_memory) return pace;
+  pace.load = 2.0 * layers / kBus;
+  pace.fit = kFit;
+  return pace;
 }
 
 Pace pace_of(const ModelSource& source, const Device& device, std::int64_t batch) {
@@ -63,7 +70,8 @@ void print_row(const std::string& shape, const ModelSource& source, const Settin
                      .batch_tokens = batch * kLength,
                      .validations = t.steps > 0 ? 1 + t.steps / t.validate_every : 0,
                      .held_tokens = (128 + kMeasuredRows) * kLength,
-                     .checkpoint_blocks = s.is_small};
+                     .checkpoint_blocks = s.is_small,
+                     .stream_teacher = s.is_small};
   const double bytes = predicted_peak_bytes(config, plan, compute_dtype(config), memory, device);
   const double seconds = Forecast(expected_stages(config, plan, work, pace)).seconds();
   std::printf("| %s | %s | %lld | %.1f GB | %.0f s |\n", shape.c_str(), s.name,
@@ -79,8 +87,8 @@ void run(const std::string& name, double rate) {
        {"smollm2", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"}) {
     const RandomSource source(config_of_shape(shape));
     const ModelConfig config = source.config();
-    const Pace pace =
-        rate > 0.0 ? pace_at(rate, config) : pace_of(source, device, device.caps().has_host_memory ? 4 : 16);
+    const Pace pace = rate > 0.0 ? pace_at(rate, config, device)
+                                 : pace_of(source, device, device.caps().has_host_memory ? 4 : 16);
     for (const Setting& s :
          {Setting{"fast", Effort::fast, false}, Setting{"good", Effort::good, false},
           Setting{"good, small", Effort::good, true}, Setting{"best", Effort::best, false}})

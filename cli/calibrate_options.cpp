@@ -266,6 +266,7 @@ WorkUse CalibrateOptions::work_use(const CalibrationData& data, std::int64_t dev
   use.batch_tokens = memory.batch_tokens;
   use.validations = 1 + train.steps / every;
   use.held_tokens = memory.held_tokens;
+  use.stream_teacher = stream_teacher;
   use.gate = !reference_compat;
   use.checkpoint_blocks = train.checkpoint_blocks;
   return use;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <tuple>
 #include <variant>
 
@@ -24,6 +23,7 @@ constexpr double kTrainedHead = 4.5;
 constexpr double kRounding = 20.0, kLeastSquares = 800.0, kOptimizer = 600.0;
 // As many operations as a product would take at its rate.
 constexpr double kErrorFeedback = 4.0, kMoments = 3.0;
+constexpr double kCardFit = 6e-9;  // an H200, whose kernels go from column to column
 
 // The mean of a tenth of a second. The first call compiles or loads kernels and isn't counted.
 template <class Work>
@@ -47,24 +47,34 @@ Kind kind_of(const LayerSpec& layer) {
   return {layer.mixer.index(), attention ? attention->window : 0, layer.mlp.index()};
 }
 
+struct LayerTime {
+  double pass = 0.0, load = 0.0;  // seconds
+};
+
 // Of all layers, from the first ones and the first of each kind. Rows go through them one after the other: attention
 // takes longer on scores that are alike, as those of the first layer are.
-double layers_seconds(const CausalLm& model, Tape& tape, Var x) {
+LayerTime layers_time(const CausalLm& model, Tape& tape, Var x) {
   constexpr std::size_t kFirst = 8;
   const std::vector<LayerSpec>& layers = model.config().layers;
-  std::map<Kind, std::vector<double>> seconds;
+  std::map<Kind, std::vector<LayerTime>> times;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    std::vector<double>& of_kind = seconds[kind_of(layers[i])];
+    std::vector<LayerTime>& of_kind = times[kind_of(layers[i])];
     if (i >= kFirst && !of_kind.empty()) continue;
+    const Stopwatch loading;
     const auto layer = model.layer(static_cast<std::int64_t>(i));
+    tape.encoder().commit_and_wait();
+    const double load = loading.seconds();
     Var y;
-    of_kind.push_back(seconds_of(tape.encoder(), [&] { y = layer(x); }));
+    of_kind.push_back({seconds_of(tape.encoder(), [&] { y = layer(x); }), load});
     x = y;
   }
-  double sum = 0.0;
+  LayerTime sum;
   for (const LayerSpec& layer : layers) {
-    const std::vector<double>& of_kind = seconds[kind_of(layer)];
-    sum += std::accumulate(of_kind.begin(), of_kind.end(), 0.0) / static_cast<double>(of_kind.size());
+    const std::vector<LayerTime>& of_kind = times[kind_of(layer)];
+    for (const LayerTime& t : of_kind) {
+      sum.pass += t.pass / static_cast<double>(of_kind.size());
+      sum.load += t.load / static_cast<double>(of_kind.size());
+    }
   }
   return sum;
 }
@@ -91,7 +101,10 @@ Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> r
   const Var x = model.embed(make_batch(tape.device(), rows).ids);  // [B, S, D]
   const std::int64_t positions = x.shape().rows();
   Pace pace;
-  pace.layers = layers_seconds(model, tape, x) / static_cast<double>(positions);
+  const LayerTime layers = layers_time(model, tape, x);
+  pace.layers = layers.pass / static_cast<double>(positions);
+  if (model.is_streamed()) pace.load = layers.load;
+  if (!tape.device().caps().has_host_memory) pace.fit = kCardFit;
   const std::int64_t block = std::min(positions, logit_rows(model.config().vocab_size, tape.device()));
   const Var hidden = reshape(model.final_norm(x), {positions, x.shape().cols()});
   const Var part = tape.constant(hidden.value().slice(0, block));
@@ -112,7 +125,8 @@ class Expectation {
     if (use_.formats > 0) add_measuring();
     add("fitting", statistics() + fitting());
     // The teacher's activations of these rows are kept.
-    add("evaluating initial fit", tokens(use_.report_tokens, 1.0 + kStudentPass, kComparedHead));
+    add("evaluating initial fit",
+        tokens(use_.report_tokens, 1.0 + kStudentPass, kComparedHead) + reading(use_.report_tokens));
     const std::vector<Method> fits = mixtape::fits(use_.fit, Rounding::gpu, use_.learning);
     const bool is_compared = fits.size() > 1 || use_.learning != Learning::nothing;
     for (const Method& m : fits) {
@@ -136,11 +150,17 @@ class Expectation {
     return static_cast<double>(count) * (layers * pace_.layers + head * pace_.head);
   }
   double operations(double count) const { return count / pace_.product; }
+  // The teacher's layers for each batch of so many tokens.
+  double reading(std::int64_t count) const {
+    if (!use_.stream_teacher || use_.batch_tokens == 0) return 0.0;
+    return pace_.load * static_cast<double>((count + use_.batch_tokens - 1) / use_.batch_tokens);
+  }
 
   void add_measurement(const std::string& method, bool is_first) {
     if (use_.gate && use_.validation_tokens > 0)
       add("evaluating " + method,
-          tokens(use_.validation_tokens, kStudentPass + (is_first ? 1.0 : 0.0), kComparedHead));
+          tokens(use_.validation_tokens, kStudentPass + (is_first ? 1.0 : 0.0), kComparedHead) +
+              (is_first ? reading(use_.validation_tokens) : 0.0));
   }
 
   bool follows() const { return use_.fit == InitialFit::gptq && use_.learning <= Learning::scales; }
@@ -162,7 +182,9 @@ class Expectation {
         follows() ? 3.0 : 1.0;  // the teacher's, and of what comes from the student's layers
     double squares = 0.0;       // multiplications of a token's inputs with each other
     if (use_.fit == InitialFit::gptq) squares = moments() * (follows() ? 2.0 : 1.0);
-    return tokens(use_.statistics_tokens, passes, 0.0) + operations(kMoments * 2.0 * count * squares);
+    const double once =
+        use_.stream_teacher ? passes * pace_.load : 0.0;  // all rows go through a layer together
+    return once + tokens(use_.statistics_tokens, passes, 0.0) + operations(kMoments * 2.0 * count * squares);
   }
 
   // Inputs that several matrices share count once: q, k and v; gate and up.
@@ -189,12 +211,12 @@ class Expectation {
   }
 
   double fitting() const {
-    return operations(sum_over_matrices([&](double weights, double cols, const PlannedModule& m) {
+    return sum_over_matrices([&](double weights, double cols, const PlannedModule& m) {
       double each = kRounding;
       if (use_.fit != InitialFit::rounding) each += kLeastSquares;
       if (use_.fit == InitialFit::gptq && m.kind != TensorKind::embedding) each += kErrorFeedback * cols;
-      return weights * each;
-    }));
+      return weights * std::max(operations(each), pace_.fit);
+    });
   }
 
   double training() const {
@@ -203,10 +225,10 @@ class Expectation {
                                ? sum_over_matrices([](double n, double, const PlannedModule&) { return n; })
                                : 0.0;
     const double step = tokens(use_.batch_tokens, passes, kTrainedHead) + operations(kOptimizer * weights);
-    return static_cast<double>(use_.steps) * step +
+    return static_cast<double>(use_.steps) * (step + reading(use_.batch_tokens)) +
            static_cast<double>(use_.validations) *
                tokens(use_.validation_tokens, kStudentPass, kComparedHead) +
-           tokens(use_.validation_tokens, 1.0, 0.0);
+           tokens(use_.validation_tokens, 1.0, 0.0) + reading(use_.validation_tokens);
   }
 
   double learning_layers() const {
@@ -215,7 +237,7 @@ class Expectation {
     return static_cast<double>(use_.steps) *
                (tokens(use_.batch_tokens, passes, 0.0) + operations(kOptimizer * weights)) +
            tokens(use_.held_tokens, 1.0 + kStudentPass, 0.0) +
-           2.0 * tokens(use_.validation_tokens, kStudentPass, 0.0);
+           2.0 * tokens(use_.validation_tokens, kStudentPass, 0.0) + (use_.stream_teacher ? pace_.load : 0.0);
   }
 
   void add_measuring() {

@@ -17,6 +17,8 @@ struct Pace {
   double layers = 0.0;   // seconds for each token of a pass through all layers
   double head = 0.0;     // and of the output layer
   double product = 0.0;  // operations per second of one large matrix product, in f32 on a CPU, else in bf16
+  double load = 0.0;     // seconds in which all layers are read, where they are streamed
+  double fit = 0.0;      // seconds for each weight that all fits take at the least
 };
 
 // Runs a batch of rows of one length through the first eight layers, the first of each kind and the output layer, each
@@ -39,6 +41,7 @@ struct WorkUse {
   std::int64_t held_tokens = 0;  // whose hidden states Learning::blocks holds
   bool gate = true;              // stages are measured on the validation rows
   bool checkpoint_blocks = false;
+  bool stream_teacher = false;  // read in each of its passes
 };
 
 // In the order and by the names in which calibrate() reports them. A guess from a pass's time and from counted

@@ -29,7 +29,10 @@ class WorkTest : public ::testing::Test {
   std::vector<StageTime> stages(const WorkUse& use) const {
     return expected_stages(source_->config(), plan_, use, kPace);
   }
-  double seconds(const WorkUse& use) const { return Forecast(stages(use)).seconds(); }
+  double seconds(const WorkUse& use) const { return seconds_at(use, kPace); }
+  double seconds_at(const WorkUse& use, const Pace& pace) const {
+    return Forecast(expected_stages(source_->config(), plan_, use, pace)).seconds();
+  }
 
   // As calibrate() reports them, each once; statistics are gathered on the way of the fits.
   std::vector<std::string> reported(const WorkUse& use) const {
@@ -53,7 +56,7 @@ class WorkTest : public ::testing::Test {
     return names;
   }
 
-  static constexpr Pace kPace{.layers = 1e-5, .head = 1e-6, .product = 1e11};
+  static constexpr Pace kPace{.layers = 1e-5, .head = 1e-6, .product = 1e11, .load = 0.0, .fit = 0.0};
   std::unique_ptr<ModelSource> source_ = open_model("tests/data/stories260k");
   QuantizationPlan plan_ = plan_quantization(*source_, {.params = {3, 32}});
 };
@@ -83,6 +86,14 @@ TEST_F(WorkTest, GrowsWithTheWork) {
   WorkUse other = use;
   other.checkpoint_blocks = true;
   EXPECT_LT(seconds(use), seconds(other));
+  EXPECT_LT(seconds(use),
+            seconds_at(use, {.layers = 1e-5, .head = 1e-6, .product = 1e11, .load = 0.0, .fit = 1.0}));
+  // Read once for the statistics, in each step, and for the rows that are measured and judge.
+  const Pace reading{.layers = 1e-5, .head = 1e-6, .product = 1e11, .load = 1.0, .fit = 0.0};
+  EXPECT_DOUBLE_EQ(seconds(use), seconds_at(use, reading));
+  other = use;
+  other.stream_teacher = true;
+  EXPECT_NEAR(seconds_at(other, reading), seconds(use) + 7.0, 1e-6);
   other = use;
   other.sampled_tokens = 1000;
   EXPECT_LT(seconds(use), seconds(other));
@@ -116,6 +127,7 @@ TEST_F(WorkTest, MeasuresAModelThatIsLoadedOrRead) {
     EXPECT_GT(pace.layers, 0.0);
     EXPECT_GT(pace.head, 0.0);
     EXPECT_GT(pace.product, 0.0);
+    EXPECT_EQ(pace.load > 0.0, streamed);
     EXPECT_EQ(live, tape.device().memory_stats().live_bytes);
   }
 }
