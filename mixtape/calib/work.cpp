@@ -21,8 +21,8 @@ constexpr double kComparedHead = 2.5;  // both models' logits, and the figures
 constexpr double kTrainedHead = 4.5;
 // Operations for each weight.
 constexpr double kRounding = 20.0, kLeastSquares = 800.0, kOptimizer = 600.0;
-// As many operations as a product would take at its rate.
-constexpr double kErrorFeedback = 4.0, kMoments = 3.0;
+// As many operations as a product would take at its rate. Following the student solves a system in 17 products.
+constexpr double kErrorFeedback = 4.0, kFollowing = 34.0, kMoments = 3.0;
 constexpr double kCardFit = 6e-9;  // an H200, whose kernels go from column to column
 
 // The mean of a tenth of a second. The first call compiles or loads kernels and isn't counted.
@@ -215,6 +215,7 @@ class Expectation {
       double each = kRounding;
       if (use_.fit != InitialFit::rounding) each += kLeastSquares;
       if (use_.fit == InitialFit::gptq && m.kind != TensorKind::embedding) each += kErrorFeedback * cols;
+      if (follows() && m.kind != TensorKind::embedding) each += kFollowing * cols;
       return weights * std::max(operations(each), pace_.fit);
     });
   }

@@ -99,6 +99,8 @@ TEST_F(WorkTest, GrowsWithTheWork) {
   EXPECT_LT(seconds(use), seconds(other));
   EXPECT_EQ(stages(other).front().stage, "sampling");
   EXPECT_LT(seconds(doing(InitialFit::rounding, Learning::codes)), seconds(use));
+  EXPECT_LT(stages(use)[0].seconds,
+            stages(doing(InitialFit::gptq, Learning::scales))[0].seconds);  // which follow
   EXPECT_LT(seconds(doing(InitialFit::gptq, Learning::nothing)), seconds(use));
 }
 
