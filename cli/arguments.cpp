@@ -156,7 +156,7 @@ void add_config(const CLI::App& command, std::vector<std::string>& words) {
   words.insert(words.end(), more.begin(), more.end());
 }
 
-std::string words_of(const CLI::Option& option) {
+std::string given_words(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return " " + name_of(option);
   std::string words;
   for (const std::string& value : option.results()) words += " " + name_of(option) + " " + shell_word(value);
@@ -178,7 +178,7 @@ std::string command_line_of(const CLI::App& command, const std::vector<std::stri
   std::string line = "mixtape " + command.get_name();
   for (const CLI::Option* option : command.get_options()) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
-    if (std::find(but.begin(), but.end(), name_of(*option)) == but.end()) line += words_of(*option);
+    if (std::find(but.begin(), but.end(), name_of(*option)) == but.end()) line += given_words(*option);
   }
   return line;
 }

@@ -50,7 +50,7 @@ bool is_true(const std::string& file, const ConfigOption& flag) {
   return flag.values[0] == "true";
 }
 
-std::vector<CLI::ConfigItem> parse(const std::string& file) {
+std::vector<CLI::ConfigItem> read_items(const std::string& file) {
   require_files({file});
   const std::string text = read_text(file);
   require(text.find('\0') == text.npos, file, ": found a NUL byte, expected lines such as bits = 3");
@@ -65,7 +65,7 @@ std::vector<CLI::ConfigItem> parse(const std::string& file) {
 
 std::vector<ConfigOption> read_config(const CLI::App& command, const std::string& file) {
   std::vector<ConfigOption> found;
-  for (const CLI::ConfigItem& item : parse(file)) {
+  for (const CLI::ConfigItem& item : read_items(file)) {
     check_section(command, file, item);
     if (is_bracket(item) || !is_of(command, item)) continue;
     ConfigOption next{nullptr, "--" + item.name, item.inputs};

@@ -24,7 +24,7 @@
 namespace mixtape::cli {
 namespace {
 
-using Object = nlohmann::json;
+using Json = nlohmann::json;
 
 const char* yes_no(bool b) { return b ? "yes" : "no"; }
 
@@ -41,7 +41,7 @@ double available_bytes(double page) {
   return static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * page;
 }
 
-void print_machine(Object& report) {
+void print_machine(Json& report) {
   const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
   const double all = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * page, available = available_bytes(page);
   fmt::print("processor    {}\n", Device::cpu().description());
@@ -61,7 +61,7 @@ void print_machine(Object& report) {
             {"threads", omp_get_max_threads()}};
 }
 
-void print_libraries(Object& report) {
+void print_libraries(Json& report) {
   for (const Library& library : registered_libraries()) {
     try {
       const std::string found = library.version();
@@ -120,8 +120,8 @@ Speed measure(const Device& device) {
 }
 
 // Prints a device and its speed; the rate of its products, or nothing where it can't be used.
-std::optional<double> examine(const Device& device, Object& report) {
-  Object facts = {{"name", device.name()}, {"description", device.description()}};
+std::optional<double> examine(const Device& device, Json& report) {
+  Json facts = {{"name", device.name()}, {"description", device.description()}};
   fmt::print("{:<12} {}\n", device.name(), device.description());
   try {
     const Speed s = measure(device);
@@ -146,7 +146,7 @@ std::string shortest_time(double flops) {
 }
 
 // The devices of one kind, all of them; why there is none.
-std::string examine_kind(const std::string& kind, std::string& fastest, double& rate, Object& report) {
+std::string examine_kind(const std::string& kind, std::string& fastest, double& rate, Json& report) {
   std::string reason;
   for (int index = 0;; ++index) {
     const std::string device_name = fmt::format("{}:{}", kind, index);
@@ -163,7 +163,7 @@ std::string examine_kind(const std::string& kind, std::string& fastest, double& 
 
 void run_doctor(const std::string& json_file) {
   ReportFile file(json_file, {});
-  Object report;
+  Json report;
   print_machine(report);
   print_libraries(report);
   double rate = 0.0;

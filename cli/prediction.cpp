@@ -37,7 +37,8 @@ std::vector<TokenRow> Prediction::timed_rows(const CalibrationData& data) const 
 void Prediction::tell_time(const CausalLm& model, const CalibrationData& data) {
   pace_ = measure_pace(model, tape_, timed_rows(data));
   stages_ = expected_stages(opened_.config, plan_, o_.work_use(data, device_count_), pace_);
-  fmt::print("time         about {}\n", format_seconds(Forecast(stages_).seconds()));
+  fmt::print("time         about {}{}\n", format_seconds(Forecast(stages_).seconds()),
+             o_.checkpoint.resume ? " from the start" : "");
 }
 
 void Prediction::tell_time(const CalibrationData& data) {

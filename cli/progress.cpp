@@ -59,8 +59,10 @@ std::string Progress::text(const State& state, std::size_t width) const {
   const std::string time = left ? fmt::format(", {} left", format_seconds(*left)) : "";
   const std::string peak = fmt::format(", peak {}", format_bytes(static_cast<double>(peak_resident_bytes())));
   const std::string behind = state.note.empty() ? "" : ", " + state.note;
-  for (const std::string& line : {head + speed + time + peak + behind, head + speed + time + behind,
-                                  head + time + behind, head + time, head}) {
+  const std::string details = behind + (state.details.empty() ? "" : ", " + state.details);
+  for (const std::string& line :
+       {head + speed + time + peak + details, head + speed + time + details, head + time + details,
+        head + speed + time + behind, head + time + behind, head + time, head}) {
     if (line.size() <= width) return line;
   }
   // As much of the stage's name as there is room for.

@@ -21,6 +21,7 @@ class Progress {
   struct State {
     std::int64_t done = 0, total = 0;
     std::string note = {};                    // stands behind the figures: a loss, say
+    std::string details = {};                 // behind that, where there is room
     std::optional<double> seconds_left = {};  // of the whole run; if not known, the stage's are shown
   };
   void update(const State& state);

@@ -26,9 +26,9 @@ void StageDisplay::show(const StageProgress& p) {
   }
   Progress::State state{.done = p.done, .total = p.total};
   if (p.loss) state.note = fmt::format("loss {:.4f}", *p.loss);
-  if (p.tokens_per_second) state.note += fmt::format(", {:.0f} tokens/s", *p.tokens_per_second);
+  if (p.tokens_per_second) state.details = fmt::format("{:.0f} tokens/s", *p.tokens_per_second);
   if (p.tokens_per_second && fastest_ > 0.0)
-    state.note += fmt::format(", {:.0f} % of a product's rate", 100.0 * *p.tokens_per_second / fastest_);
+    state.details += fmt::format(", {:.0f} % of a product's rate", 100.0 * *p.tokens_per_second / fastest_);
   if (forecast_) {
     forecast_->update(p, clock_.seconds());
     state.seconds_left = forecast_->seconds_left();

@@ -22,7 +22,7 @@ struct Pace {
 };
 
 // Runs a batch of rows of one length through the first eight layers, the first of each kind and the output layer, each
-// twice or for a tenth of a second. Layers of a streamed model are read from its files, one at a time.
+// twice or for a twentieth of a second. Layers of a streamed model are read from its files, one at a time.
 Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> rows);
 // Its last figure alone, where there is no model.
 double measure_product_rate(const Device& device);
@@ -45,7 +45,7 @@ struct WorkUse {
 };
 
 // In the order and by the names in which calibrate() reports them. A guess from a pass's time and from counted
-// operations: within a quarter for the models of docs/calibrating.md on two machines' cores.
+// operations: within a quarter for the runs of docs/sizes.md, which are a CPU's; rows that the model writes are guessed worse.
 std::vector<StageTime> expected_stages(const ModelConfig& config, const QuantizationPlan& plan,
                                        const WorkUse& use, const Pace& pace);
 // Of a float model that is trained without a teacher and then measured.

@@ -26,6 +26,7 @@ rm -r "$work/new"
 calibrate_self="calibrate --model $model --group-size 32 --out $work/new --length 33 --batch 2 --data self"
 # A rehearsal reads and splits the text, counts rows to be sampled, and knows the recipe's memory.
 expect 0 "peak memory  about" $calibrate --dry-run
+grep -qE '^time         about [0-9]+(m [0-9]{2})?s$' <<<"$output" || complain "a dry run without a time: $output"
 says "^training +[0-9]+ rows, [0-9]+ positions$" "^validation   16 rows, 512 positions$" "^report       32 rows, 1024 positions$" \
   "^steps +[0-9]+ x 2 rows"
 expect 0 "peak memory  about" $calibrate --data self --self-rows 64 --dry-run

@@ -23,6 +23,8 @@ for columns in 20 33 40 50 80 200; do
   for stage in evaluati trainin; do
     grep -q "^$stage.*[0-9]/[0-9]" <<<"$lines" || complain "$columns columns: $stage has lost its name: $lines"
   done
+  # From 80 columns on with the time left of the whole run and the loss.
+  [ $columns -lt 80 ] || grep -q "^training: 12/12 steps.* left, .*loss [0-9]" <<<"$lines" || complain "$columns columns: no loss: $lines"
   grep -q "12/12" <<<"$lines" || complain "$columns columns: the count is cut off: $lines"
 done
 TERM_NAME=dumb on_terminal 80
