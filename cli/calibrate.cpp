@@ -254,12 +254,7 @@ class CalibrateRun {
                  training().steps_done, training().best_step, printable(o_.quantize.out));
     }
     print_course(training());
-    if (is_initial_fit(r)) {
-      fmt::print("no state was better than plain rounding; plain rounding was written\n");
-    } else if (!improved(r)) {
-      fmt::print(
-          "the result is not better than plain rounding on the report rows: a smaller --lr may help\n");
-    }
+    print_verdict(r);
     if (r.initial.teacher_perplexity > kOddPerplexity) {
       warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",
                        r.initial.teacher_perplexity));

@@ -112,6 +112,14 @@ bool is_initial_fit(const CalibrationReport& r) {
   return std::none_of(r.stages.begin() + 1, r.stages.end(), [](const StageReport& s) { return s.kept; });
 }
 
+void print_verdict(const CalibrationReport& r) {
+  if (is_initial_fit(r)) {
+    fmt::print("no state was better than plain rounding; plain rounding was written\n");
+  } else if (!improved(r)) {
+    fmt::print("the result is not better than plain rounding on the report rows: a smaller --lr may help\n");
+  }
+}
+
 void print_next(const std::string& out, bool is_gguf) {
   const std::string word = shell_word(out);
   fmt::print("try          mixtape generate -m {} -p 'Once upon a time'\n", word);

@@ -21,6 +21,9 @@ bool improved(const CalibrationReport& report);
 // Whether nothing that came after plain rounding was kept.
 bool is_initial_fit(const CalibrationReport& report);
 
+// A line where nothing was gained.
+void print_verdict(const CalibrationReport& report);
+
 // Commands that use the result.
 void print_next(const std::string& out, bool is_gguf);
 

@@ -14,7 +14,12 @@ class Prediction {
   // there.
   Prediction(const CalibrateOptions& options, const OpenedModel& opened, const QuantizationPlan& plan,
              DType compute, Tape& tape, std::int64_t device_count)
-      : o_(options), opened_(opened), plan_(plan), compute_(compute), tape_(tape), device_count_(device_count) {}
+      : o_(options),
+        opened_(opened),
+        plan_(plan),
+        compute_(compute),
+        tape_(tape),
+        device_count_(device_count) {}
 
   // Prints the peak memory.
   void tell_memory(const CalibrationData& data);
