@@ -9,6 +9,7 @@ import pathlib, re, sys
 
 sources = "\n".join(p.read_text(errors="replace") for folder in ("cli", "mixtape")
                     for p in pathlib.Path(folder).rglob("*.cpp") if not p.name.endswith("_test.cpp"))
+sources += pathlib.Path("run").read_text()
 sources = re.sub(r'"\s*\n\s*"', "", sources).replace('\\"', '"')
 failed = found = 0
 for line in pathlib.Path("docs/troubleshooting.md").read_text().splitlines():
