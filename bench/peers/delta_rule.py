@@ -5,14 +5,13 @@ usage: delta_rule.py OUT.csv     rows: op,dtype,shape,impl,us
 
 Needs torch, triton and flash-linear-attention. Prints the peak memory of a step beyond inputs and gradients too.
 """
-import csv
 import sys
 
 import fla.ops.common.chunk_o
 import torch
 from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 
-from gpu_ops import BF16, F32, NAMES, measure, randn, rows
+from gpu_ops import BF16, F32, NAMES, measure, randn, write_rows
 
 # It refuses compilers whose gradients are wrong on Hopper; their time is what is wanted here.
 fla.ops.common.chunk_o.TRITON_ABOVE_3_7_1 = True
@@ -57,10 +56,7 @@ def main():
             print("gated_delta_rule_both", NAMES[dtype], f"peak beyond inputs and gradients {peak_mb(dtype):.0f} MB", flush=True)
         except Exception as error:
             print("gated_delta_rule_both", NAMES[dtype], "failed:", repr(error)[:200])
-    with open(sys.argv[1], "w", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(["op", "dtype", "shape", "impl", "us"])
-        writer.writerows(rows)
+    write_rows(sys.argv[1])
 
 
 if __name__ == "__main__":

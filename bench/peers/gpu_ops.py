@@ -171,14 +171,18 @@ def adam():
         measure("adam", dtype, "50x2000000", {"fused": lambda: optimizer.step()}, lambda: (), 1e9)
 
 
+def write_rows(path):
+    with open(path, "w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["op", "dtype", "shape", "impl", "us"])
+        writer.writerows(rows)
+
+
 def main():
     for part in (pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam):
         if part.__name__ in sys.argv[2:] or len(sys.argv) == 2:
             part()
-    with open(sys.argv[1], "w", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(["op", "dtype", "shape", "impl", "us"])
-        writer.writerows(rows)
+    write_rows(sys.argv[1])
 
 
 if __name__ == "__main__":

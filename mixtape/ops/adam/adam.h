@@ -1,4 +1,4 @@
-// One step of Adam with decoupled weight decay, in place, over many tensors in one launch.
+// One step of Adam with decoupled weight decay, in place, over many tensors in one call.
 //   g' = grad_scale * g     m = beta1*m + (1-beta1)*g'     v = beta2*v + (1-beta2)*g'^2
 //   p = p*(1 - lr*weight_decay) - lr*unit * (m / (1-beta1^step)) / (sqrt(v / (1-beta2^step)) + eps)
 // Shapes: p, g, m, v of a tensor alike; p and g f32, bf16 or f16 each, m and v both f32 or both bf16. Tensors may be

@@ -86,7 +86,7 @@ MIXTAPE_DEVICE void delta_backward_states_tensor(const GatedDeltaRuleParams& p, 
   };
   const int quarter = warp() % 4 * 16, half = warp() / 4 * 16, key = warp() * 16;
   float s[2][2][4];
-  const auto put_state = [&] { put_parts<kDeltaTensorDim, kDeltaStateTile>(s, m.state, 0, key); };
+  const auto put_state = [&] { put_product<kDeltaTensorDim, kDeltaStateTile>(s, m.state, 0, key); };
   DeltaFactors factors;
   if (chunks > 0) {
     const DeltaPlace last = place_at(chunks - 1);
@@ -134,7 +134,7 @@ MIXTAPE_DEVICE void delta_backward_states_tensor(const GatedDeltaRuleParams& p, 
     });
     multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false>{m.slopes, half},
                                 DeltaOperand<kDeltaChunk, true, kDeltaSquare>{m.weights, quarter}, sums);
-    put_parts<kDeltaChunk, kDeltaSliceTile>(sums, m.du, half, quarter);
+    put_product<kDeltaChunk, kDeltaSliceTile>(sums, m.du, half, quarter);
     wait_copies<1>();
     barrier();
     if (goes_on) {
@@ -156,7 +156,7 @@ MIXTAPE_DEVICE void delta_backward_states_tensor(const GatedDeltaRuleParams& p, 
         scaled[0][n][e] = -start[t] * beta[t] * dr[0][n][e];
       }
     }
-    put_parts<kDeltaChunk, kDeltaSliceTile>(scaled, m.scaled_dr, half, quarter);
+    put_product<kDeltaChunk, kDeltaSliceTile>(scaled, m.scaled_dr, half, quarter);
     wait_copies<1>();
     barrier();
     if (goes_on) {
@@ -361,11 +361,11 @@ struct DeltaKeysHead {
         }
       }
     }
-    put_rounded<kDeltaTensorDim>(product, m.z, row, col);
+    put_product<kDeltaTensorDim>(product, m.z, row, col);
     barrier();
     clear(product);
     multiply_parts<kDeltaChunk>(Square{m.solved, row}, Dense{m.z, col}, product);
-    put_rounded<kDeltaTensorDim>(product, m.u, row, col);
+    put_product<kDeltaTensorDim>(product, m.u, row, col);
   }
 
   // The gradients of scale D[t,j] q[t].k[j] and of D[t,j] k[t].k[j], the second times beta[t] too.
@@ -386,9 +386,9 @@ struct DeltaKeysHead {
         scaled_a[0][n][e] = f.beta[t] * of_a[0][n][e];
       }
     }
-    put_rounded<kDeltaChunk>(of_weights, m.dweights, row, first);
-    put_rounded<kDeltaChunk>(of_a, m.da, row, first);
-    put_rounded<kDeltaChunk>(scaled_a, m.scaled_da, row, first);
+    put_product<kDeltaChunk>(of_weights, m.dweights, row, first);
+    put_product<kDeltaChunk>(of_a, m.da, row, first);
+    put_product<kDeltaChunk>(scaled_a, m.scaled_da, row, first);
   }
 
   MIXTAPE_DEVICE void add_query_gradients(float (&dq)[1][4][4]) {

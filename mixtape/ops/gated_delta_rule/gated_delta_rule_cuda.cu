@@ -121,14 +121,7 @@ MIXTAPE_DEVICE void delta_chunks_tensor(const GatedDeltaRuleParams& p, Global<co
       store_pack(own_weights + (kDeltaSquare + i * kDeltaChunk + j), low_pair(w[0], w[1], upper));
     }
   }
-  const int at = flat_thread();
-  if (at < kDeltaChunk) {
-    const Global<float> own = decays + index * kDeltaDecays;
-    own[at] = exp_f32(high[at] + low[at]);
-    own[kDeltaChunk + at] = decay_between(high, low, kDeltaChunk - 1, at);
-    own[2 * kDeltaChunk + at] = static_cast<float>(high[at]);
-    own[3 * kDeltaChunk + at] = static_cast<float>(low[at]);
-  }
+  store_decays(high, low, decays + index * kDeltaDecays);
   barrier();
   invert_blocks(a, t);
   barrier();
@@ -220,7 +213,7 @@ MIXTAPE_DEVICE void delta_forward_tensor(const GatedDeltaRuleParams& p, Global<c
     factors.put(all_factors);
   }
   load_state(p, columns, key, p.has_initial != 0, initial, s);
-  put_parts<kDeltaTensorDim, kDeltaStateTile>(s, m.state, 0, key);
+  put_product<kDeltaTensorDim, kDeltaStateTile>(s, m.state, 0, key);
   wait_copies<2>();
   barrier();
   MIXTAPE_ROLLED
@@ -240,7 +233,7 @@ MIXTAPE_DEVICE void delta_forward_tensor(const GatedDeltaRuleParams& p, Global<c
       v0 = beta[t] * fma_f32(-start[t], v0, to_f32(m.values[at]));
       v1 = beta[t + 1] * fma_f32(-start[t + 1], v1, to_f32(m.values[at + kValueStep]));
     });
-    put_parts<kDeltaChunk, kDeltaSliceTile>(z, m.z, half, quarter);
+    put_product<kDeltaChunk, kDeltaSliceTile>(z, m.z, half, quarter);
     each_pair(out, [&](int, int col, float& v0, float& v1) {
       v0 *= start[quarter + col] * p.scale, v1 *= start[quarter + col + 1] * p.scale;
     });
@@ -254,11 +247,11 @@ MIXTAPE_DEVICE void delta_forward_tensor(const GatedDeltaRuleParams& p, Global<c
     float u[1][2][4] = {};
     multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false, kDeltaSliceTile>{m.z, half},
                                 DeltaOperand<kDeltaChunk, false, kDeltaSquare>{inverse, quarter}, u);
-    put_parts<kDeltaChunk, kDeltaSliceTile>(u, m.u, half, quarter);
+    put_product<kDeltaChunk, kDeltaSliceTile>(u, m.u, half, quarter);
     each_pair(u, [&](int, int col, float& v0, float& v1) {
       v0 *= to_end[quarter + col], v1 *= to_end[quarter + col + 1];
     });
-    put_parts<kDeltaChunk, kDeltaSliceTile>(u, m.u_to_end, half, quarter);
+    put_product<kDeltaChunk, kDeltaSliceTile>(u, m.u_to_end, half, quarter);
     wait_copies<1>();
     barrier();
     if (goes_on) copy_keys(next, inverse);
@@ -268,7 +261,7 @@ MIXTAPE_DEVICE void delta_forward_tensor(const GatedDeltaRuleParams& p, Global<c
     each_pair(s, [&](int, int, float& v0, float& v1) { v0 *= whole, v1 *= whole; });
     multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false, kDeltaSliceTile>{m.u_to_end, 0},
                                 DeltaOperand<kDeltaTensorDim, true>{keys, key}, s);
-    put_parts<kDeltaTensorDim, kDeltaStateTile>(s, m.state, 0, key);
+    put_product<kDeltaTensorDim, kDeltaStateTile>(s, m.state, 0, key);
     multiply_parts<kDeltaChunk>(DeltaOperand<kDeltaChunk, false, kDeltaSliceTile>{m.u, half},
                                 DeltaOperand<kDeltaChunk, false, kDeltaSquare>{m.weights, quarter}, out);
     store_outputs(p, place, columns, half, quarter, out, m.z + warp() * 256, y);

@@ -16,20 +16,25 @@ std::shared_ptr<Memory> floats(const Call& call, std::int64_t count) {
   return call.queue.scratch(static_cast<std::size_t>(count) * sizeof(float));
 }
 
-// What every chunk needs by itself.
+// What every chunk needs by itself: matrices in f32, or by the kernel for matrix units in two parts of bf16.
 struct Chunks {
   std::shared_ptr<Memory> solved, weights, decays;
 
-  Chunks(const Call& call, const GatedDeltaRuleParams& p) {
+  Chunks(const Call& call, const GatedDeltaRuleParams& p, const std::string& kernel, Grid threads,
+         std::uint32_t shared_bytes) {
     const std::int64_t count = p.batch * p.value_heads * p.chunks();
     solved = floats(call, count * kDeltaSquare);
     weights = floats(call, count * kDeltaSquare);
     decays = floats(call, count * kDeltaDecays);
     if (count == 0) return;
-    call.launch(str("gated_delta_rule_chunks_", call.dtype(0)), grid_of(count), kThreads, p,
-                {call.read(0), call.read(1), call.read(3), call.read(4), *solved, *weights, *decays});
+    call.launch("gated_delta_rule_chunks_" + kernel, grid_of(count), threads, p,
+                {call.read(0), call.read(1), call.read(3), call.read(4), *solved, *weights, *decays},
+                shared_bytes);
   }
 };
+Chunks chunks_on_cores(const Call& call, const GatedDeltaRuleParams& p) {
+  return {call, p, name(call.dtype(0)), kThreads, 0};
+}
 
 Grid slices_of(const GatedDeltaRuleParams& p) {
   return grid_of(p.batch * p.value_heads * delta_slices(p.value_dim));
@@ -64,24 +69,12 @@ constexpr std::int64_t kKeyTile = kDeltaChunk * kDeltaTensorDim, kSliceTile = kD
                        kStateTile = kDeltaSlice * kDeltaTensorDim,
                        kHeadTile = kDeltaTensorDim * kDeltaTensorDim;
 
-// As Chunks; matrices in two parts.
-struct TensorChunks {
-  std::shared_ptr<Memory> solved, weights, decays;
-
-  TensorChunks(const Call& call, const GatedDeltaRuleParams& p) {
-    const std::int64_t count = p.batch * p.value_heads * p.chunks();
-    solved = floats(call, count * kDeltaSquare);
-    weights = floats(call, count * kDeltaSquare);
-    decays = floats(call, count * kDeltaDecays);
-    if (count == 0) return;
-    call.launch("gated_delta_rule_chunks_tensor", grid_of(count), kTensorThreads, p,
-                {call.read(0), call.read(1), call.read(3), call.read(4), *solved, *weights, *decays},
-                tensor_bytes(2 * kKeyTile));
-  }
-};
+Chunks chunks_on_tensors(const Call& call, const GatedDeltaRuleParams& p) {
+  return {call, p, "tensor", kTensorThreads, tensor_bytes(2 * kKeyTile)};
+}
 
 void forward_on_tensors(const Call& call, const GatedDeltaRuleParams& p) {
-  const TensorChunks chunks(call, p);
+  const Chunks chunks = chunks_on_tensors(call, p);
   call.launch("gated_delta_rule_forward_tensor", slices_of(p), kTensorThreads, p,
               {call.read(0), call.read(1), call.read(2), call.read(4), *chunks.solved, *chunks.weights,
                *chunks.decays, p.has_initial != 0 ? Argument(call.read(5)) : Argument(), call.write(0),
@@ -91,7 +84,7 @@ void forward_on_tensors(const Call& call, const GatedDeltaRuleParams& p) {
 }
 
 void backward_on_tensors(const Call& call, const GatedDeltaRuleParams& p) {
-  const TensorChunks chunks(call, p);
+  const Chunks chunks = chunks_on_tensors(call, p);
   const std::int64_t values = p.batch * p.length * p.value_heads * p.value_dim;
   const auto rounded = [&](std::int64_t count) {
     return call.queue.scratch(static_cast<std::size_t>(2 * count));
@@ -116,7 +109,7 @@ void backward_on_tensors(const Call& call, const GatedDeltaRuleParams& p) {
 void forward(const Call& call) {
   const auto& p = call.params<GatedDeltaRuleParams>();
   if (runs_on_tensors(call, p)) return forward_on_tensors(call, p);
-  const Chunks chunks(call, p);
+  const Chunks chunks = chunks_on_cores(call, p);
   call.launch(call.dispatch.kernel, slices_of(p), kThreads, p,
               {call.read(0), call.read(1), call.read(2), call.read(4), *chunks.solved, *chunks.weights,
                *chunks.decays, p.has_initial != 0 ? Argument(call.read(5)) : Argument(), call.write(0),
@@ -128,7 +121,7 @@ void backward(const Call& call) {
   const auto& p = call.params<GatedDeltaRuleParams>();
   if (runs_on_tensors(call, p)) return backward_on_tensors(call, p);
   const DType dtype = call.dtype(0);
-  const Chunks chunks(call, p);
+  const Chunks chunks = chunks_on_cores(call, p);
   const std::int64_t values = p.batch * p.length * p.value_heads * p.value_dim;
   const auto dr = floats(call, values);
   const auto dstates = floats(call, p.batch * p.value_heads * p.chunks() * p.state_size());

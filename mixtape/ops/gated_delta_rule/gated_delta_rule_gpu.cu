@@ -40,14 +40,10 @@ MIXTAPE_DEVICE void delta_chunks(const GatedDeltaRuleParams& p, Global<const T> 
           j <= t ? tile.v[r][c] * p.scale * decay_between(high, low, t, j) : 0.0f;
     }
   }
+  store_decays(high, low, decays + index * kDeltaDecays);
   // Every thread solves for a column.
   const int column = flat_thread();
   if (column < kDeltaChunk) {
-    const Global<float> own = decays + index * kDeltaDecays;
-    own[column] = exp_f32(high[column] + low[column]);
-    own[kDeltaChunk + column] = decay_between(high, low, kDeltaChunk - 1, column);
-    own[2 * kDeltaChunk + column] = static_cast<float>(high[column]);
-    own[3 * kDeltaChunk + column] = static_cast<float>(low[column]);
     MIXTAPE_ROLLED
     for (int t = 0; t < kDeltaChunk; ++t) {
       float sum = t == column ? 1.0f : 0.0f;

@@ -185,6 +185,16 @@ MIXTAPE_DEVICE void load_gates(const GatedDeltaRuleParams& p, const DeltaPlace& 
   low[2 * t + 1] = sum.low;
 }
 
+// A chunk's decays, kDeltaDecays floats, from the running sums.
+MIXTAPE_DEVICE void store_decays(Shared<const float> high, Shared<const float> low, Global<float> own) {
+  const int t = flat_thread();
+  if (t >= kDeltaChunk) return;
+  own[t] = exp_f32(high[t] + low[t]);
+  own[kDeltaChunk + t] = decay_between(high, low, kDeltaChunk - 1, t);
+  own[2 * kDeltaChunk + t] = static_cast<float>(high[t]);
+  own[3 * kDeltaChunk + t] = static_cast<float>(low[t]);
+}
+
 // The shared memory of a block that goes from chunk to chunk with its slice of a head's state.
 struct DeltaSlice {
   std::int64_t b, head;

@@ -149,24 +149,9 @@ template <int Width>
 MIXTAPE_DEVICE int pair_place() {
   return hidden(swizzled<Width>(lane() / 4, 0) + lane() % 4 * 2);
 }
-// Puts products, rounded or in two parts, into a tile.
-template <int Width, int M, int N2>
-MIXTAPE_DEVICE void put_rounded(const float (&v)[M][N2][4], Shared<bf16> tile, int row, int col) {
-  const int place = pair_place<Width>();
-  MIXTAPE_UNROLL
-  for (int m = 0; m < M; ++m) {
-    MIXTAPE_UNROLL
-    for (int n = 0; n < N2; ++n) {
-      MIXTAPE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const int at = (place ^ (col + n * 8)) + (row + m * 16 + half * 8) * Width;
-        store_pack(tile + at, rounded_pair(v[m][n][half * 2], v[m][n][half * 2 + 1]));
-      }
-    }
-  }
-}
-template <int Width, int Low, int M, int N2>
-MIXTAPE_DEVICE void put_parts(const float (&v)[M][N2][4], Shared<bf16> tile, int row, int col) {
+// Puts a product into a tile, rounded; or in two parts, the low ones Low values behind.
+template <int Width, int Low = 0, int M, int N2>
+MIXTAPE_DEVICE void put_product(const float (&v)[M][N2][4], Shared<bf16> tile, int row, int col) {
   const int place = pair_place<Width>();
   MIXTAPE_UNROLL
   for (int m = 0; m < M; ++m) {
@@ -178,7 +163,7 @@ MIXTAPE_DEVICE void put_parts(const float (&v)[M][N2][4], Shared<bf16> tile, int
         const float v0 = v[m][n][half * 2], v1 = v[m][n][half * 2 + 1];
         const Pack<bf16, 2> high = rounded_pair(v0, v1);
         store_pack(tile + at, high);
-        store_pack(tile + (at + Low), low_pair(v0, v1, high));
+        if constexpr (Low > 0) store_pack(tile + (at + Low), low_pair(v0, v1, high));
       }
     }
   }
