@@ -14,6 +14,7 @@
 #include "mixtape/core/random.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/ops/adam/adam.h"
+#include "mixtape/ops/attention/attention.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/embedding/embedding.h"
@@ -268,6 +269,37 @@ void adam(Bench& b) {
   }
 }
 
+// Causal, grouped heads.
+void attentions(Bench& b) {
+  struct Sizes {
+    std::int64_t batch, length, q_heads, kv_heads, dim;
+  };
+  for (const Sizes& s : {Sizes{16, 1024, 16, 8, 128}, {2, 8192, 32, 8, 128}, {32, 512, 9, 3, 64}}) {
+    const DType t = DType::bf16;
+    const Shape of_q{s.batch, s.length, s.q_heads, s.dim}, of_k{s.batch, s.length, s.kv_heads, s.dim};
+    const auto n = static_cast<double>(of_q.numel() + of_k.numel());
+    const std::string shape = str(s.batch, "x", s.length, "x", s.q_heads, ":", s.kv_heads, "x", s.dim);
+    const AttentionOptions options{.scale = 1.0f / std::sqrt(static_cast<float>(s.dim))};
+    const Buffer lse = b.output(DType::f32, {s.batch, s.q_heads, s.length});
+    b.measure("attention_forward", t, shape, bytes_of(t, 2.0 * n), [&]() -> Work {
+      const Buffer q = b.random(t, of_q), k = b.random(t, of_k), v = b.random(t, of_k), y = b.output(t, of_q);
+      return [=](CommandEncoder& e) { attention_forward(e, q, k, v, options, y, lse); };
+    });
+    b.measure("attention_backward", t, shape, bytes_of(t, 4.0 * n), [&]() -> Work {
+      const Buffer q = b.random(t, of_q), k = b.random(t, of_k), v = b.random(t, of_k), y = b.output(t, of_q);
+      const Buffer dy = b.random(t, of_q), dq = b.output(t, of_q), dk = b.output(t, of_k),
+                   dv = b.output(t, of_k);
+      CommandEncoder encoder(b.device());
+      attention_forward(encoder, q, k, v, options, y, lse);
+      encoder.commit_and_wait();
+      return [=](CommandEncoder& e) {
+        const auto no = Accumulate::no;
+        attention_backward(e, q, k, v, options, y, lse, dy, {dq, no}, {dk, no}, {dv, no});
+      };
+    });
+  }
+}
+
 struct DeltaRuleCase {
   DeltaRuleInputs in;
   Buffer y, final_state, states, dy;
@@ -325,7 +357,7 @@ int main(int argc, char** argv) {
   try {
     Bench bench(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "", argc > 3 ? argv[3] : "");
     for (void (*part)(Bench&) :
-         {pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam, delta_rule})
+         {pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam, attentions, delta_rule})
       part(bench);
   } catch (const Error& error) {
     std::fprintf(stderr, "gpu_ops: %s\n", error.what());

@@ -2,7 +2,7 @@
 """PyTorch peers of bench/gpu_ops on one NVIDIA card: eager, torch.compile, and where there is one, the fused call.
 
 usage: gpu_ops.py OUT.csv [PART...]     rows: op,dtype,shape,impl,us; PART: pointwise softmaxes losses embeddings
-                                        routing norms quantized adam; all of them if none is named
+                                        routing norms quantized adam attentions; all of them if none is named
 
 Time per call by events over several input sets whose inputs and outputs together exceed the L2 cache; the stream is
 filled behind a spin kernel so that launch cost is not counted; the median of the passes.
@@ -171,6 +171,25 @@ def adam():
         measure("adam", dtype, "50x2000000", {"fused": lambda: optimizer.step()}, lambda: (), 1e9)
 
 
+def attentions():
+    for b, s, hq, hk, d in ((16, 1024, 16, 8, 128), (2, 8192, 32, 8, 128), (32, 512, 9, 3, 64)):
+        shape, size = f"{b}x{s}x{hq}:{hk}x{d}", 2 * b * s * (hq + hk) * 2 * d
+        attend = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        heads = lambda h: randn(b, s, h, d, dtype=BF16).transpose(1, 2)
+        for impl, backend in (("cudnn", "CUDNN_ATTENTION"), ("flash 2", "FLASH_ATTENTION")):
+            def chosen(fn, backend=backend):
+                def run(*args):
+                    with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
+                        return fn(*args)
+                return run
+
+            def kept():
+                x = [heads(h).requires_grad_(True) for h in (hq, hk, hk)]
+                return chosen(attend)(*x), x, heads(hq)
+            measure("attention_forward", BF16, shape, {impl: chosen(attend)}, lambda: (heads(hq), heads(hk), heads(hk)), size)
+            measure("attention_backward", BF16, shape, {impl: lambda y, x, g: torch.autograd.grad(y, x, g, retain_graph=True)}, kept, 2 * size)
+
+
 def write_rows(path):
     with open(path, "w", newline="") as out:
         writer = csv.writer(out)
@@ -179,7 +198,7 @@ def write_rows(path):
 
 
 def main():
-    for part in (pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam):
+    for part in (pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam, attentions):
         if part.__name__ in sys.argv[2:] or len(sys.argv) == 2:
             part()
     write_rows(sys.argv[1])

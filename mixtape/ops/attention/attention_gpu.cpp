@@ -1,8 +1,9 @@
 // Which kernel runs, the first that fits:
-//   attention_{forward,dq,dk,dv,dkv}_tensor_*  attention_cuda.cu, products on matrix units: Hopper; bf16,
-//       forward also f16; heads of whole 16-byte packs; aligned buffers; a positive scale. The last number is
-//       the head_dim it has room for; dk and dv are one kernel up to 128, beyond which a thread's registers
-//       hold the sums of one.
+//   attention_{forward,dq,dkv}_group_*  attention_group_cuda.cu, products of warp groups on matrix units: Hopper; up to
+//       128 dimensions, and what the next ones want.
+//   attention_{forward,dq,dk,dv,dkv}_tensor_*  attention_cuda.cu, products on matrix units: bf16, forward also f16;
+//       heads of whole 16-byte packs; aligned buffers; a positive scale. The last number is the head_dim it has room
+//       for; dk and dv are one kernel up to 128, beyond which a thread's registers hold the sums of one.
 //   attention_*_1, _2, _4  attention_gpu.cu, products on ordinary cores, in f32: everything else. The number
 //       is that of chunks of 64 dimensions.
 #include <algorithm>
@@ -70,6 +71,36 @@ std::uint32_t tensor_bytes(const TensorShape& s, std::int64_t rows) {
   return static_cast<std::uint32_t>(rows * s.dim * 2);
 }
 
+// Of the kernels of warp groups: forward has two tiles of `keys` keys and of values beside 128 queries, dq and dkv two of
+// 64 rows of two matrices beside 128 of two.
+struct GroupShape {
+  std::int64_t dim, keys;
+};
+constexpr std::array kGroupShapes = {GroupShape{64, 128}, GroupShape{128, 128}};
+constexpr std::int64_t kGroupRows = 64;
+
+// Null where heads are too wide.
+const GroupShape* group_shape(const AttentionParams& p) {
+  const auto found =
+      std::ranges::find_if(kGroupShapes, [&](const GroupShape& s) { return p.head_dim <= s.dim; });
+  return found == kGroupShapes.end() ? nullptr : &*found;
+}
+std::uint32_t group_bytes(const GroupShape& s, std::int64_t rows) {
+  return static_cast<std::uint32_t>(rows * s.dim * 2);
+}
+
+bool forward_on_groups(const Call& call, const AttentionParams& p, const Lengths& lengths) {
+  const GroupShape* s = group_shape(p);
+  if (s == nullptr) return false;
+  const std::string kernel = str("attention_forward_group_", call.dtype(0), "_", s->dim);
+  if (!runs_on_tensors(call, p, kernel)) return false;
+  call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), kBlock256, p,
+              {call.read(0), call.read(1), call.read(2), sinks_of(call, p, 3), lengths.lengths, call.write(0),
+               call.write(1), lengths.errors},
+              group_bytes(*s, kTensorTile + 4 * s->keys));
+  return true;
+}
+
 bool forward_on_tensors(const Call& call, const AttentionParams& p, const Lengths& lengths) {
   const TensorShape& s = tensor_shape(p);
   const std::string kernel = str("attention_forward_tensor_", call.dtype(0), "_", s.dim);
@@ -84,7 +115,7 @@ bool forward_on_tensors(const Call& call, const AttentionParams& p, const Length
 void forward(const Call& call) {
   const auto& p = call.params<AttentionParams>();
   const Lengths lengths = lengths_of(call, p);
-  if (forward_on_tensors(call, p, lengths)) return;
+  if (forward_on_groups(call, p, lengths) || forward_on_tensors(call, p, lengths)) return;
   call.launch(str(call.dispatch.kernel, "_", chunks(p)),
               grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTile)), kBlock256, p,
               {call.read(0), call.read(1), call.read(2), sinks_of(call, p, 3), lengths.lengths, call.write(0),
@@ -105,6 +136,24 @@ struct BackwardReads {
 };
 
 // dk and dv come first: where inputs are one variable, that is the order in which gradients are added.
+bool backward_on_groups(const Call& call, const AttentionParams& p, const BackwardReads& in) {
+  const GroupShape* s = group_shape(p);
+  if (s == nullptr || in.q.dtype() != DType::bf16) return false;
+  const std::string dq_kernel = str("attention_dq_group_", s->dim);
+  if (!runs_on_tensors(call, p, dq_kernel)) return false;
+  const std::uint32_t bytes = group_bytes(*s, 2 * kTensorTile + 4 * kGroupRows);
+  if ((p.wanted & (p.dk | p.dv)) != 0) {
+    call.launch(str("attention_dkv_group_", s->dim),
+                grid_of(p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile)), kBlock256, p,
+                in.with({call.write_if(p.wanted, p.dk), call.write_if(p.wanted, p.dv)}), bytes);
+  }
+  if ((p.wanted & p.dq) != 0) {
+    call.launch(dq_kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), kBlock256, p,
+                in.with({call.write_if(p.wanted, p.dq)}), bytes);
+  }
+  return true;
+}
+
 bool backward_on_tensors(const Call& call, const AttentionParams& p, const BackwardReads& in) {
   const TensorShape& s = tensor_shape(p);
   const std::string dq_kernel = str("attention_dq_tensor_", s.dim);
@@ -158,7 +207,7 @@ void backward(const Call& call) {
                 {sinks_of(call, p, 6), lse, *delta, call.write_if(p.wanted, p.dsinks)});
   }
   const BackwardReads in{call.read(0), call.read(1), call.read(2), dy, lse, *delta, lengths_of(call, p)};
-  if (!backward_on_tensors(call, p, in)) backward_on_cores(call, p, in);
+  if (!backward_on_groups(call, p, in) && !backward_on_tensors(call, p, in)) backward_on_cores(call, p, in);
 }
 
 MIXTAPE_GPU_LAUNCHERS("attention_forward_", forward);
