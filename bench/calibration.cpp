@@ -1,18 +1,21 @@
 // Speed of DWQ on random weights of a real model's shape, bf16:
-//   calibration [DEVICES] [SHAPE] [BATCH] [LENGTH] [STEPS] [live|cached|streamed]
+//   calibration [DEVICES] [SHAPE] [BATCH] [LENGTH] [STEPS] [live|cached|streamed] [times]
 // Defaults: cpu smollm2 4 512 3 live. Several devices, cuda:0,cuda:1, share the rows of each batch. live runs the
 // teacher beside the student; streamed too, but loads its blocks anew in each pass and recomputes activations: the least
 // memory; cached compares with its 64 largest logits, which are there already. Counts 8 FLOP, or 6 without a teacher, per
 // matrix weight and token (2 teacher, 2 student, 4 gradients; tied head included, attention not) as a share of a plain
 // bf16 matrix product's rate in the same run, times the devices: oneDNN's own at 1024^3 on the CPU, 8192^3 on a GPU. The
-// checksum is of the trained scales and biases.
+// checksum is of the trained scales and biases. times: a last step's dispatches one by one, the slowest first.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <dnnl.hpp>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <sstream>
 
+#include "bench/dispatch_times.h"
 #include "bench/random_source.h"
 #include "mixtape/calib/fit_students.h"
 #include "mixtape/calib/plain_rounding.h"
@@ -33,7 +36,7 @@ namespace {
 struct Setup {
   std::string devices = "cpu", shape = "smollm2";
   std::int64_t batch = 4, length = 512, steps = 3;
-  bool live = true, streamed = false;
+  bool live = true, streamed = false, times = false;
 };
 
 // FLOP/s of oneDNN with its own threads, best of several looks.
@@ -72,9 +75,23 @@ double device_bf16_rate(const Device& device) {
   return best;
 }
 
+// A step that is not recorded.
+struct OneByOne final : LossSignal {
+  explicit OneByOne(LossSignal& other) : signal(other) {}
+  void load(const Batch& batch, std::span<const std::size_t> rows) override { signal.load(batch, rows); }
+  void start() override { signal.start(); }
+  bool is_recordable() const override { return false; }
+  Buffer losses(CommandEncoder& encoder, const Buffer& logits, std::int64_t begin, std::int64_t end,
+                const LogitGradient& gradient) override {
+    return signal.losses(encoder, logits, begin, end, gradient);
+  }
+  LossSignal& signal;
+};
+
 // Tokens per second over the steps after the first two, validation left out.
-double train_rate(const Setup& s, Student& student, LossSignal& signal, Tape& tape,
-                  Communicator& communicator) {
+double train_rate(
+    const Setup& s, Student& student, LossSignal& signal, Tape& tape, Communicator& communicator,
+    const std::function<void()>& at_second_step = [] {}) {
   const std::vector<TokenRow> rows =
       random_rows(static_cast<std::size_t>(s.batch * (s.steps + 2)), static_cast<std::size_t>(s.length) + 1,
                   student.config.vocab_size, 1);
@@ -89,10 +106,20 @@ double train_rate(const Setup& s, Student& student, LossSignal& signal, Tape& ta
   TrainHooks hooks{.communicator = &communicator};
   hooks.run.progress = [&](const StageProgress& p) {
     if (!p.validation_loss) at.push_back(watch.seconds());
+    if (at.size() == 2) at_second_step();
   };
   train(student.config, student.parameters, DType::bf16, signal, tape,
         {rows, std::span(rows).first(1), shuffled_batches(rows.size(), s.batch, 1)}, options, hooks);
   return static_cast<double>(s.batch * s.length * s.steps) / (at.back() - at[1]);
+}
+
+// Of one step and the validation after it.
+void print_times(Setup s, Student& student, LossSignal& signal, Tape& tape, Communicator& communicator) {
+  s.steps = 1;
+  OneByOne plain(signal);
+  std::optional<DispatchTimes> times;
+  train_rate(s, student, plain, tape, communicator, [&] { times.emplace(); });
+  times->print(40);
 }
 
 // The K largest logits of a teacher that nobody ran.
@@ -173,6 +200,7 @@ Result calibrate_on(const Setup& s, const Device& device, Communicator& communic
   }
   device.reset_peak();
   const double tokens = train_rate(s, student, *signal, tape, communicator);
+  if (s.times) print_times(s, student, *signal, tape, communicator);
   return {tokens, checksum(student)};
 }
 
@@ -224,6 +252,7 @@ int main(int argc, char** argv) {
   const std::string teacher = argc > 6 ? argv[6] : "live";
   setup.live = teacher != "cached";
   setup.streamed = teacher == "streamed";
+  setup.times = argc > 7 && std::string(argv[7]) == "times";
   try {
     mixtape::run(setup);
   } catch (const mixtape::Error& error) {

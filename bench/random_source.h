@@ -22,7 +22,6 @@ class RandomSource final : public ModelSource {
     for (const ModelTensor& t : tensor_list(ModelSource::config())) tensors_.emplace(t.name, t);
     for (std::uint64_t i = 0; i < (1u << 20) + 7; ++i)
       block_.push_back(static_cast<float>(0.02 * normal(1, i)));
-    for (const float v : block_) narrow_.emplace_back(v);
   }
   std::string where() const override { return "random"; }
   const nlohmann::json& config_json() const override { return config_; }
@@ -52,27 +51,29 @@ class RandomSource final : public ModelSource {
   std::map<std::string, std::string> extra_files() const override { return {}; }
 
  private:
-  // The same values, as fast as memory moves.
+  // The same values, from repetitions of the block that no cache holds, as a file's would come from memory.
   Buffer load_bf16(const ModelTensor& t, const Device& device) const {
-    const auto count = static_cast<std::size_t>(t.shape.numel());
-    rounded_.resize(std::max(rounded_.size(), count));
-    std::size_t at = std::hash<std::string>()(t.name) % block_.size();
+    constexpr std::size_t kMostRepeats = 128;  // 256 MB
+    const std::size_t period = block_.size(), count = static_cast<std::size_t>(t.shape.numel());
+    while (repeated_.size() < std::min(count + period, kMostRepeats * period))
+      for (const float v : block_) repeated_.emplace_back(v);
+    const std::size_t place = std::hash<std::string>()(t.name), repeats = repeated_.size() / period;
+    const Buffer made = device.alloc_uninitialized(DType::bf16, t.shape);
+    const Buffer flat = made.reshape({t.shape.numel()});
+    std::size_t at = place % period + place / period % repeats * period;
     for (std::size_t done = 0; done < count; at = 0) {
-      const std::size_t n = std::min(count - done, block_.size() - at);
-      std::copy_n(narrow_.begin() + static_cast<std::ptrdiff_t>(at), n,
-                  rounded_.begin() + static_cast<std::ptrdiff_t>(done));
+      const std::size_t n = std::min(count - done, repeated_.size() - at);
+      flat.slice(static_cast<std::int64_t>(done), static_cast<std::int64_t>(done + n))
+          .write_bytes(repeated_.data() + at);
       done += n;
     }
-    const Buffer made = device.alloc_uninitialized(DType::bf16, t.shape);
-    made.write_bytes(rounded_.data());
     return made;
   }
 
   nlohmann::json config_;
   std::map<std::string, ModelTensor> tensors_;
   std::vector<float> block_;
-  std::vector<bf16> narrow_;           // block_, rounded
-  mutable std::vector<bf16> rounded_;  // of the tensor that is loaded
+  mutable std::vector<bf16> repeated_;  // block_, rounded, as often as was needed
 };
 
 inline nlohmann::json config_of_shape(const std::string& shape) {

@@ -46,10 +46,10 @@ static int allocate(uint64_t* block, size_t bytes, void* pool, void* stream) {
   return success;
 }
 static int host_memory(void** data, size_t bytes, unsigned flags) {
-  static char stage[2][8 << 20];
+  static char stages[16][4 << 20];
   static int turn;
   (void)bytes, (void)flags;
-  return *data = stage[turn++ % 2], success;
+  return *data = stages[turn++ % 16], success;
 }
 static int synchronize(void* stream) {
   (void)stream;

@@ -1,7 +1,5 @@
 // An NVIDIA card as a device: kernels from the library's modules, everything on one stream.
-#include <array>
 #include <atomic>
-#include <cstring>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -11,6 +9,7 @@
 #include "mixtape/backend/cuda/cublaslt.h"
 #include "mixtape/backend/cuda/nccl.h"
 #include "mixtape/backend/cuda/source.h"
+#include "mixtape/backend/cuda/upload.h"
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/backend/gpu/modules.h"
 #include "mixtape/backend/gpu/variants.h"
@@ -153,7 +152,8 @@ class CardReplay final : public Replay {
 
 class CudaBackend final : public Backend, private gpu::Queue {
  public:
-  explicit CudaBackend(int index) : card_(std::make_shared<Card>(index)), kernels_(card_), reports_(card_) {
+  explicit CudaBackend(int index)
+      : card_(std::make_shared<Card>(index)), kernels_(card_), reports_(card_), upload_(card_) {
     reports_.clear_words(reports_.words->bytes(), card_->stream);
   }
 
@@ -229,7 +229,8 @@ class CudaBackend final : public Backend, private gpu::Queue {
     const std::lock_guard lock(mutex_);
     refuse_while_recording("write");
     card_->enter();
-    upload(static_cast<CardMemory&>(memory).pointer() + offset, static_cast<const std::byte*>(host), bytes);
+    upload_.run(static_cast<CardMemory&>(memory).pointer() + offset, static_cast<const std::byte*>(host),
+                bytes);
   }
 
  private:
@@ -299,30 +300,6 @@ class CudaBackend final : public Backend, private gpu::Queue {
     }
   }
 
-  // Through two pinned buffers in turn: the copy of one overlaps the filling of the other.
-  void upload(DevicePointer to, const std::byte* from, std::size_t bytes) {
-    constexpr std::size_t kStage = std::size_t{8} << 20;
-    if (stages_[0].data == nullptr) {
-      for (Stage& s : stages_) {
-        check(driver().MemHostAlloc(&s.data, kStage, 0), "taking pinned memory");
-        check(driver().EventCreate(&s.done, kEventNoTiming), "making an event");
-      }
-    }
-    for (std::size_t at = 0, turn = 0; at < bytes; at += kStage, ++turn) {
-      Stage& s = stages_[turn % 2];
-      const std::size_t count = std::min(kStage, bytes - at);
-      check(driver().EventSynchronize(s.done), "writing");
-      std::memcpy(s.data, from + at, count);
-      check(driver().MemcpyHtoDAsync(to + at, s.data, count, card_->stream), "writing");
-      check(driver().EventRecord(s.done, card_->stream), "writing");
-    }
-  }
-
-  struct Stage {
-    void* data = nullptr;
-    Event done = nullptr;
-  };
-
   std::shared_ptr<Card> card_;
   CardKernels kernels_;
   std::mutex mutex_;
@@ -330,7 +307,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
   MatrixProducts products_;
   std::shared_ptr<CardMemory> workspace_;
   ErrorReports reports_;
-  std::array<Stage, 2> stages_;
+  Upload upload_;
   std::shared_ptr<Recording> recording_;              // set while work is recorded
   std::vector<std::shared_ptr<Recording>> replayed_;  // since the last wait
 };

@@ -56,12 +56,16 @@ inline constexpr int kCaptureRelaxed = 2;
   X(EventCreate, (Event*, unsigned))                                                                       \
   X(EventRecord, (Event, Stream))                                                                          \
   X(EventSynchronize, (Event))                                                                             \
+  X(EventDestroy, (Event))                                                                                 \
+  X(StreamWaitEvent, (Stream, Event, unsigned))                                                            \
+  X(StreamDestroy, (Stream))                                                                               \
   X(MemAllocFromPoolAsync, (DevicePointer*, std::size_t, Pool, Stream))                                    \
   X(MemFreeAsync, (DevicePointer, Stream))                                                                 \
   X(MemPoolSetAttribute, (Pool, int, void*))                                                               \
   X(MemPoolTrimTo, (Pool, std::size_t))                                                                    \
   X(MemGetInfo, (std::size_t*, std::size_t*))                                                              \
   X(MemHostAlloc, (void**, std::size_t, unsigned))                                                         \
+  X(MemFreeHost, (void*))                                                                                  \
   X(MemsetD8Async, (DevicePointer, unsigned char, std::size_t, Stream))                                    \
   X(MemcpyHtoDAsync, (DevicePointer, const void*, std::size_t, Stream))                                    \
   X(MemcpyDtoHAsync, (void*, DevicePointer, std::size_t, Stream))                                          \
