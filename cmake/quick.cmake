@@ -4,9 +4,9 @@ set(MIXTAPE_TARGETS all CACHE STRING
     "Instruction sets of the host's kernels: all, chosen at run time, or native, the best one of this machine alone")
 
 # Objects of `sources`: a library `target` of its own, or where MIXTAPE_QUICK a part of the library `group`, in units
-# that it shares with all of `batch`. `out` is the library's name.
+# that it shares with all of `batch`. `out` is the library's name. Fuzzers link a few folders, which stay libraries.
 function(mixtape_objects out target group batch sources)
-  if(NOT MIXTAPE_QUICK)
+  if(NOT MIXTAPE_QUICK OR MIXTAPE_FUZZ)
     set(group ${target})
   endif()
   if(NOT TARGET ${group})
