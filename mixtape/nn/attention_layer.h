@@ -26,7 +26,7 @@ class AttentionLayer {
   AttentionLayer(TapeWeights& weights, const std::string& at, const AttentionSpec& spec,
                  const NormSettings& norms);
 
-  // x [B, S, hidden] -> [B, S, hidden]. positions u32 [B, S]. With a state, x follows what the state holds, and is
+  // x [B, S, hidden] -> [B, S, hidden]. positions u32 [S]. With a state, x follows what the state holds, and is
   // added to it.
   Var forward(const Var& x, const Buffer& positions, const Rotation& rotation, AttentionState* state) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace mixtape {
 namespace {
@@ -63,7 +64,7 @@ Var CausalLm::embed(const Buffer& ids) const {
 
 std::function<Var(const Var& x)> CausalLm::layer(std::int64_t i) const {
   return [this, layer = is_streamed() ? load_layer(i) : layers_[static_cast<std::size_t>(i)]](const Var& x) {
-    return layer.forward(x, {positions(x.shape()[0], 0, x.shape()[1]), ropes(x.shape()[1])}, nullptr, {});
+    return layer.forward(x, {positions(0, x.shape()[1]), ropes(x.shape()[1])}, nullptr, {});
   };
 }
 
@@ -76,7 +77,7 @@ Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
   const std::int64_t length = past + ids.shape()[1];
   require(!starts_over(past, length), "model: a sequence grows from ", past, " to ", length,
           " tokens, where its rotary frequencies change: expected a state without tokens");
-  const PassInputs inputs{positions(ids.shape()[0], past, ids.shape()[1]), ropes(length)};
+  const PassInputs inputs{positions(past, ids.shape()[1]), ropes(length)};
   if (options.state) options.state->layers.resize(config_.layers.size());
   for (std::int64_t i = 0; i < std::ssize(config_.layers); ++i) {
     if (options.checkpoint_blocks) {
@@ -103,14 +104,13 @@ Var CausalLm::run_layer(std::int64_t i, const Var& x, const PassInputs& inputs,
 
 Var CausalLm::logits(const Var& hidden, DType dtype) const { return linear(hidden, head_, dtype); }
 
-Buffer CausalLm::positions(std::int64_t batch, std::int64_t begin, std::int64_t length) const {
-  const auto known = positions_.find({batch, length});
+Buffer CausalLm::positions(std::int64_t begin, std::int64_t length) const {
+  const auto known = positions_.find(length);
   if (begin == 0 && known != positions_.end()) return known->second;
-  std::vector<std::uint32_t> values;
-  for (std::int64_t i = 0; i < batch * length; ++i)
-    values.push_back(static_cast<std::uint32_t>(begin + i % length));
-  const Buffer made = Buffer::from(tape_.device(), {batch, length}, values);
-  if (begin == 0) positions_.emplace(std::pair(batch, length), made);
+  std::vector<std::uint32_t> values(static_cast<std::size_t>(length));
+  std::iota(values.begin(), values.end(), static_cast<std::uint32_t>(begin));
+  const Buffer made = Buffer::from(tape_.device(), {length}, values);
+  if (begin == 0) positions_.emplace(length, made);
   return made;
 }
 

@@ -53,7 +53,7 @@ class CausalLm {
   Var run_layer(std::int64_t i, const Var& x, const PassInputs& inputs, const ForwardOptions& options) const;
   NormSettings norms() const { return {static_cast<float>(config_.rms_norm_eps), config_.norm_offset}; }
   std::vector<Rotation> ropes(std::int64_t length) const;
-  Buffer positions(std::int64_t batch, std::int64_t begin, std::int64_t length) const;
+  Buffer positions(std::int64_t begin, std::int64_t length) const;  // u32 [S], the same for all sequences
 
   ModelConfig config_;
   DType dtype_;
@@ -63,7 +63,7 @@ class CausalLm {
   std::vector<DecoderLayer> layers_;  // none where the weights are streamed
   Norm final_norm_;
   std::vector<Rotation> short_ropes_, long_ropes_;
-  mutable std::map<std::pair<std::int64_t, std::int64_t>, Buffer> positions_;  // by [B, S], from 0 on
+  mutable std::map<std::int64_t, Buffer> positions_;  // from 0 on, by their number
 };
 
 }  // namespace mixtape

@@ -19,7 +19,7 @@ using LayerState = std::variant<AttentionState, DeltaNetState>;
 
 // What all layers of one pass share.
 struct PassInputs {
-  Buffer positions;             // u32 [B, S]
+  Buffer positions;             // u32 [S]
   std::vector<Rotation> ropes;  // the config's tables
 
   Rotation rope_of(const AttentionSpec& a) const {

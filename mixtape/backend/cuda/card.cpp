@@ -106,9 +106,9 @@ Card::Card(int which) : index(which) {
   capability = major * 10 + minor;
   check(d.DevicePrimaryCtxRetain(&context, device), "taking the card's context");
   enter();
-  std::size_t free = 0, total = 0;
-  check(d.MemGetInfo(&free, &total), "reading the card's memory");
-  description = str(name.data(), ", ", total >> 20, " MB, compute capability ", major, ".", minor, ", ",
+  std::size_t free = 0;
+  check(d.MemGetInfo(&free, &bytes), "reading the card's memory");
+  description = str(name.data(), ", ", bytes >> 20, " MB, compute capability ", major, ".", minor, ", ",
                     gpu::kernels_on(capability));
   check(d.StreamCreate(&stream, kStreamNonBlocking), "making a stream");
   check(d.StreamCreate(&memory_stream, kStreamNonBlocking), "making a stream");

@@ -1,4 +1,5 @@
 // An NVIDIA card as a device: kernels from the library's modules, everything on one stream.
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -160,7 +161,13 @@ class CudaBackend final : public Backend, private gpu::Queue {
   const std::shared_ptr<Card>& card() const { return card_; }
   std::string name() const override { return str("cuda:", card_->index); }
   std::string description() const override { return card_->description; }
-  DeviceCaps caps() const override { return gpu::kCaps; }
+  // Fewer blocks of logits cost less: the output layer is decoded for each. 1.3 GB of them in bf16 on large cards.
+  DeviceCaps caps() const override {
+    DeviceCaps caps = gpu::kCaps;
+    caps.logit_elements = std::clamp<std::int64_t>(static_cast<std::int64_t>(card_->bytes / 224),
+                                                   caps.logit_elements, 4 * caps.logit_elements);
+    return caps;
+  }
   std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
     auto memory = std::make_shared<CardMemory>(card_, bytes);
     if (bytes > 0 && (zero || poison_)) {

@@ -1,5 +1,5 @@
 // Which kernel runs, the first that fits:
-//   attention_{forward,dq,dkv}_group_*  attention_group_cuda.cu, products of warp groups on matrix units: Hopper; up to
+//   attention_{forward,dq,dkv}_group_*  attention_group_cuda.cu, _backward_cuda.cu, products of warp groups on matrix units: Hopper; up to
 //       128 dimensions, and what the next ones want.
 //   attention_{forward,dq,dk,dv,dkv}_tensor_*  attention_cuda.cu, products on matrix units: bf16, forward also f16;
 //       heads of whole 16-byte packs; aligned buffers; a positive scale. The last number is the head_dim it has room
@@ -71,33 +71,27 @@ std::uint32_t tensor_bytes(const TensorShape& s, std::int64_t rows) {
   return static_cast<std::uint32_t>(rows * s.dim * 2);
 }
 
-// Of the kernels of warp groups: forward has two tiles of `keys` keys and of values beside 128 queries, dq and dkv two of
-// 64 rows of two matrices beside 128 of two.
-struct GroupShape {
-  std::int64_t dim, keys;
-};
-constexpr std::array kGroupShapes = {GroupShape{64, 128}, GroupShape{128, 128}};
-constexpr std::int64_t kGroupRows = 64;
-
-// Null where heads are too wide.
-const GroupShape* group_shape(const AttentionParams& p) {
-  const auto found =
-      std::ranges::find_if(kGroupShapes, [&](const GroupShape& s) { return p.head_dim <= s.dim; });
-  return found == kGroupShapes.end() ? nullptr : &*found;
+// The kernels of warp groups have room for as many dimensions, beside 128 rows: forward for two tiles of 128 keys and of
+// values, dq and dkv for two of 64 rows of two matrices beside 128 of two.
+constexpr std::int64_t kGroupKeys = 128, kGroupRows = 64;
+std::int64_t group_dim(const AttentionParams& p) { return p.head_dim <= 64 ? 64 : 128; }
+std::uint32_t group_bytes(const AttentionParams& p, std::int64_t rows) {
+  return static_cast<std::uint32_t>(rows * group_dim(p) * 2);
 }
-std::uint32_t group_bytes(const GroupShape& s, std::int64_t rows) {
-  return static_cast<std::uint32_t>(rows * s.dim * 2);
+
+bool runs_on_groups(const Call& call, const AttentionParams& p, const std::string& kernel) {
+  if (p.head_dim <= 128) return runs_on_tensors(call, p, kernel);
+  trace_pass_over(kernel, "heads are wider than 128");
+  return false;
 }
 
 bool forward_on_groups(const Call& call, const AttentionParams& p, const Lengths& lengths) {
-  const GroupShape* s = group_shape(p);
-  if (s == nullptr) return false;
-  const std::string kernel = str("attention_forward_group_", call.dtype(0), "_", s->dim);
-  if (!runs_on_tensors(call, p, kernel)) return false;
+  const std::string kernel = str("attention_forward_group_", call.dtype(0), "_", group_dim(p));
+  if (!runs_on_groups(call, p, kernel)) return false;
   call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), kBlock256, p,
               {call.read(0), call.read(1), call.read(2), sinks_of(call, p, 3), lengths.lengths, call.write(0),
                call.write(1), lengths.errors},
-              group_bytes(*s, kTensorTile + 4 * s->keys));
+              group_bytes(p, kTensorTile + 4 * kGroupKeys));
   return true;
 }
 
@@ -137,13 +131,11 @@ struct BackwardReads {
 
 // dk and dv come first: where inputs are one variable, that is the order in which gradients are added.
 bool backward_on_groups(const Call& call, const AttentionParams& p, const BackwardReads& in) {
-  const GroupShape* s = group_shape(p);
-  if (s == nullptr || in.q.dtype() != DType::bf16) return false;
-  const std::string dq_kernel = str("attention_dq_group_", s->dim);
-  if (!runs_on_tensors(call, p, dq_kernel)) return false;
-  const std::uint32_t bytes = group_bytes(*s, 2 * kTensorTile + 4 * kGroupRows);
+  const std::string dq_kernel = str("attention_dq_group_", group_dim(p));
+  if (in.q.dtype() != DType::bf16 || !runs_on_groups(call, p, dq_kernel)) return false;
+  const std::uint32_t bytes = group_bytes(p, 2 * kTensorTile + 4 * kGroupRows);
   if ((p.wanted & (p.dk | p.dv)) != 0) {
-    call.launch(str("attention_dkv_group_", s->dim),
+    call.launch(str("attention_dkv_group_", group_dim(p)),
                 grid_of(p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile)), kBlock256, p,
                 in.with({call.write_if(p.wanted, p.dk), call.write_if(p.wanted, p.dv)}), bytes);
   }

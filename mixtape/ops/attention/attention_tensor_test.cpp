@@ -3,6 +3,7 @@
 
 #include "mixtape/ops/attention/attention.h"
 #include "mixtape/ops/attention/attention_cuda.cu"
+#include "mixtape/ops/attention/attention_group_backward_cuda.cu"
 #include "mixtape/ops/attention/attention_group_cuda.cu"
 #include "mixtape/ops/attention/attention_oracle.h"
 #include "mixtape/testing/check_op.h"
