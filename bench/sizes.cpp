@@ -26,7 +26,7 @@ struct Setting {
 
 // Of a device that trains at that rate. Streamed and fitted on a card: as an H200 does (bench/results/h200_recipes.csv).
 Pace pace_at(double rate, const ModelConfig& config, const Device& device) {
-  constexpr double kBus = 4.6e9,
+  constexpr double kBus = 38e9,
                    kFit = 6e-9;  // bytes per second of a streamed teacher; seconds for each weight
   const double head = static_cast<double>(config.vocab_size * config.hidden_size);
   const double layers = weights_per_token(config) - head;

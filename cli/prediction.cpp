@@ -35,7 +35,8 @@ std::vector<TokenRow> Prediction::timed_rows(const CalibrationData& data) const 
 }
 
 void Prediction::tell_time(const CausalLm& model, const CalibrationData& data) {
-  pace_ = measure_pace(model, tape_, timed_rows(data));
+  pace_ =
+      measure_pace(model, tape_, timed_rows(data), o_.text.rows_at_a_time(opened_.config, tape_.device()));
   stages_ = expected_stages(opened_.config, plan_, o_.work_use(data, device_count_), pace_);
   fmt::print("time         about {}{}\n", format_seconds(Forecast(stages_).seconds()),
              o_.checkpoint.resume ? " from the start" : "");

@@ -216,9 +216,13 @@ Beginnings TextOptions::beginnings(const OpenedModel& opened, const std::vector<
   return b;
 }
 
+std::int64_t TextOptions::rows_at_a_time(const ModelConfig& config, const Device& device) const {
+  return is_sampled() ? std::min(self_rows, sampled_rows_of(config, positions(), device)) : 0;
+}
+
 RowSource TextOptions::sampled_source(const Beginnings& beginnings, const CausalLm& model, Tape& tape,
                                       const RunHooks& hooks) const {
-  const std::int64_t at_a_time = sampled_rows_of(model.config(), positions(), tape.device());
+  const std::int64_t at_a_time = rows_at_a_time(model.config(), tape.device());
   return {kSelf, mixtape::self_rows(model, tape, beginnings, self_rows, positions(), at_a_time, seed, hooks)};
 }
 

@@ -52,6 +52,8 @@ struct TextOptions {
   // What rows sampled from the model begin with; those of `files` may begin some. Throws invalid_argument where
   // nothing of what is asked for is there, or a beginning fills a row.
   Beginnings beginnings(const OpenedModel& opened, const std::vector<RowSource>& files) const;
+  // Rows that are sampled beside each other; 0 where none are.
+  std::int64_t rows_at_a_time(const ModelConfig& config, const Device& device) const;
   RowSource sampled_source(const Beginnings& beginnings, const CausalLm& model, Tape& tape,
                            const RunHooks& hooks) const;
   // As many different rows of as many tokens as sampled_source gives, to see how they will be split.

@@ -16,7 +16,7 @@ namespace {
 // Passes through the layers, and of the output layer, that a token costs. A student's weights are decoded on the way.
 constexpr double kStudentPass = 1.1;
 constexpr double kBackward = 2.2;      // of all gradients
-constexpr double kSampledPass = 6.0;   // of one token at a time: 6 and 12 were seen
+constexpr double kSampledPass = 1.2;   // of what one token takes that sees no others
 constexpr double kComparedHead = 2.5;  // both models' logits, and the figures
 constexpr double kTrainedHead = 4.5;
 // Operations for each weight.
@@ -96,7 +96,19 @@ double measure_product_rate(const Device& device) {
   return 2.0 * size * size * size / seconds_of(encoder, [&] { matmul_forward(encoder, a, b, y); });
 }
 
-Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> rows) {
+namespace {
+
+// Seconds for each of `rows` tokens that pass all layers and the output layer together, the first of their rows.
+double token_time(const CausalLm& model, Tape& tape, const std::vector<TokenRow>& tokens) {
+  const Var x = model.embed(make_batch(tape.device(), tokens).ids);  // [R, 1, D]
+  const Var hidden = reshape(model.final_norm(x), {x.shape()[0], x.shape()[2]});
+  const double head = seconds_of(tape.encoder(), [&] { model.logits(hidden); });
+  return (layers_time(model, tape, x).pass + head) / static_cast<double>(x.shape()[0]);
+}
+
+}  // namespace
+
+Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> rows, std::int64_t sampled) {
   const NoGrad guard(tape);
   const Var x = model.embed(make_batch(tape.device(), rows).ids);  // [B, S, D]
   const std::int64_t positions = x.shape().rows();
@@ -110,6 +122,10 @@ Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> r
   const Var part = tape.constant(hidden.value().slice(0, block));
   pace.head = seconds_of(tape.encoder(), [&] { model.logits(part); }) / static_cast<double>(block);
   pace.product = measure_product_rate(tape.device());
+  if (sampled > 0) {
+    const std::vector<TokenRow> tokens(static_cast<std::size_t>(sampled), {rows[0][0], rows[0][1]});
+    pace.sampled = kSampledPass * token_time(model, tape, tokens);
+  }
   return pace;
 }
 
@@ -121,7 +137,7 @@ class Expectation {
       : config_(config), plan_(plan), use_(use), pace_(pace) {}
 
   std::vector<StageTime> stages() {
-    if (use_.sampled_tokens > 0) add("sampling", tokens(use_.sampled_tokens, kSampledPass, kSampledPass));
+    if (use_.sampled_tokens > 0) add("sampling", static_cast<double>(use_.sampled_tokens) * pace_.sampled);
     if (use_.formats > 0) add_measuring();
     add("fitting", statistics() + fitting());
     // The teacher's activations of these rows are kept.

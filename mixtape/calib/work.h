@@ -19,11 +19,14 @@ struct Pace {
   double product = 0.0;  // operations per second of one large matrix product, in f32 on a CPU, else in bf16
   double load = 0.0;     // seconds in which all layers are read, where they are streamed
   double fit = 0.0;      // seconds for each weight that all fits take at the least
+  double sampled = 0.0;  // seconds for each token that the model writes
 };
 
 // Runs a batch of rows of one length through the first eight layers, the first of each kind and the output layer, each
-// twice or for a twentieth of a second. Layers of a streamed model are read from its files, one at a time.
-Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> rows);
+// twice or for a twentieth of a second; and one token each of `sampled` rows, which are written beside each other. Layers of
+// a streamed model are read from its files, one at a time.
+Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> rows,
+                  std::int64_t sampled = 0);
 // Its last figure alone, where there is no model.
 double measure_product_rate(const Device& device);
 

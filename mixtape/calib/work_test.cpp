@@ -56,7 +56,8 @@ class WorkTest : public ::testing::Test {
     return names;
   }
 
-  static constexpr Pace kPace{.layers = 1e-5, .head = 1e-6, .product = 1e11, .load = 0.0, .fit = 0.0};
+  static constexpr Pace kPace{
+      .layers = 1e-5, .head = 1e-6, .product = 1e11, .load = 0.0, .fit = 0.0, .sampled = 1e-4};
   std::unique_ptr<ModelSource> source_ = open_model("tests/data/stories260k");
   QuantizationPlan plan_ = plan_quantization(*source_, {.params = {3, 32}});
 };
@@ -86,17 +87,19 @@ TEST_F(WorkTest, GrowsWithTheWork) {
   WorkUse other = use;
   other.checkpoint_blocks = true;
   EXPECT_LT(seconds(use), seconds(other));
-  EXPECT_LT(seconds(use),
-            seconds_at(use, {.layers = 1e-5, .head = 1e-6, .product = 1e11, .load = 0.0, .fit = 1.0}));
+  EXPECT_LT(
+      seconds(use),
+      seconds_at(use,
+                 {.layers = 1e-5, .head = 1e-6, .product = 1e11, .load = 0.0, .fit = 1.0, .sampled = 1e-4}));
   // Read once for the statistics, in each step, and for the rows that are measured and judge.
-  const Pace reading{.layers = 1e-5, .head = 1e-6, .product = 1e11, .load = 1.0, .fit = 0.0};
+  const Pace reading{.layers = 1e-5, .head = 1e-6, .product = 1e11, .load = 1.0, .fit = 0.0, .sampled = 1e-4};
   EXPECT_DOUBLE_EQ(seconds(use), seconds_at(use, reading));
   other = use;
   other.stream_teacher = true;
   EXPECT_NEAR(seconds_at(other, reading), seconds(use) + 7.0, 1e-6);
   other = use;
   other.sampled_tokens = 1000;
-  EXPECT_LT(seconds(use), seconds(other));
+  EXPECT_NEAR(seconds(other), seconds(use) + 0.1, 1e-6);
   EXPECT_EQ(stages(other).front().stage, "sampling");
   EXPECT_LT(seconds(doing(InitialFit::rounding, Learning::codes)), seconds(use));
   EXPECT_LT(stages(use)[0].seconds,
@@ -123,13 +126,15 @@ TEST_F(WorkTest, MeasuresAModelThatIsLoadedOrRead) {
   for (const bool streamed : {false, true}) {
     const Teacher teacher(*source_, DType::f32, streamed, tape);
     const std::vector<TokenRow> rows = random_rows(2, 17, 512, 1);
-    measure_pace(teacher.model(), tape, rows);  // the model keeps positions of these rows
+    EXPECT_GT(measure_pace(teacher.model(), tape, rows, 4).sampled,
+              0.0);  // the model keeps positions of these rows
     const std::int64_t live = tape.device().memory_stats().live_bytes;
     const Pace pace = measure_pace(teacher.model(), tape, rows);
     EXPECT_GT(pace.layers, 0.0);
     EXPECT_GT(pace.head, 0.0);
     EXPECT_GT(pace.product, 0.0);
     EXPECT_EQ(pace.load > 0.0, streamed);
+    EXPECT_EQ(pace.sampled, 0.0);
     EXPECT_EQ(live, tape.device().memory_stats().live_bytes);
   }
 }
