@@ -15,12 +15,15 @@ namespace mixtape::cli {
 
 void Prediction::tell_memory(const CalibrationData& data) {
   const Device& device = tape_.device();
-  const MemoryUse use = o_.memory_use(std::ssize(data.train), device_count_);
+  MemoryUse use = o_.memory_use(std::ssize(data.train), device_count_);
+  use.sampled_rows = o_.text.rows_at_a_time(opened_.config, device);
+  use.sampled_length = o_.text.length;
   bytes_ = predicted_peak_bytes(opened_.config, plan_, compute_, use, device);
   // Beside the buffers, where they share the memory, the program and its text as they are now, and what is yet to come.
   if (device.caps().has_host_memory)
     bytes_ += static_cast<double>(peak_resident_bytes()) +
-              predicted_host_bytes(opened_.config, mapped_bytes(find_model(o_.model.path)), use);
+              predicted_host_bytes(opened_.config, mapped_bytes(find_model(o_.model.path)), use,
+                                   device.caps().threads);
   fmt::print("peak memory  about {}\n", format_bytes(bytes_));
 }
 

@@ -124,6 +124,28 @@ double fitting_bytes(const ModelConfig& config, const ModelWeights& w, double el
   return use.statistics >= Statistics::second_moments ? bytes + passes * squares * kFloat : bytes;
 }
 
+// Of a row that grows: elements for each token, and f32 of a delta net's state.
+double seen_bytes(const AttentionSpec& a, double length, double element) {
+  return 2.0 * static_cast<double>(a.kv_heads * a.head_dim) * length * element;
+}
+double seen_bytes(const DeltaNetSpec& d, double, double) {
+  return static_cast<double>(d.key_dim * d.values()) * kFloat;
+}
+
+// What all layers keep of the rows; half of a layer's is copied when a token comes to it; and the logits.
+double sampling_bytes(const ModelConfig& config, double element, const MemoryUse& use) {
+  double all = 0.0, layer = 0.0;
+  for (const LayerSpec& spec : config.layers) {
+    const double kept = std::visit(
+        [&](const auto& s) { return seen_bytes(s, static_cast<double>(use.sampled_length), element); },
+        spec.mixer);
+    all += kept;
+    layer = std::max(layer, kept);
+  }
+  return static_cast<double>(use.sampled_rows) *
+         (all + 0.5 * layer + static_cast<double>(config.vocab_size) * kFloat);
+}
+
 // Kept for the backward pass: of all layers, and of the one that keeps most.
 struct Activations {
   double all = 0.0, layer = 0.0;
@@ -166,20 +188,27 @@ double layer_training_bytes(const ModelConfig& config, const ModelWeights& w, do
 
 }  // namespace
 
-double predicted_host_bytes(const ModelConfig& config, std::uint64_t mapped_bytes, const MemoryUse& use) {
+double predicted_host_bytes(const ModelConfig& config, std::uint64_t mapped_bytes, const MemoryUse& use,
+                            int threads) {
   constexpr double kLibraries = 11e6;        // and a dense model's products: 7.5 and 14 MB on two machines
+  constexpr double kSampling = 6e6;          // products of a token for each row
   constexpr double kSizes = 4 * 8 * 0.43e6;  // four octaves of numbers of rows, eight in each, three products
-  constexpr double kDepth = 0.2e6;           // backward: the rows are a depth, in sixteens
-  double experts = 0.0;
+  constexpr double kDepth = 0.2e6;           // backward and second moments: the rows are a depth, in sixteens
+  constexpr double kScratch = 0.5e6, kTraining = 1.5e6, kExperts = 6e6;  // of each thread after the second
+  const bool trains = use.learning != Learning::nothing;
+  double thread = kScratch + (trains ? kTraining : 0.0), experts = 0.0;
   for (const LayerSpec& spec : config.layers) {
     const auto* sparse = std::get_if<SparseMlpSpec>(&spec.mlp);
     if (!sparse) continue;
     const double rows = static_cast<double>(use.batch_tokens * sparse->experts_per_token) /
                         static_cast<double>(sparse->experts);
-    const double depths = use.learning == Learning::nothing ? 0.0 : std::min(rows / 16.0, 96.0);
+    const bool has_depths = trains || use.statistics >= Statistics::second_moments;
+    const double depths = has_depths ? std::min(rows / 16.0, 96.0) : 0.0;
     experts = std::max(experts, kSizes + depths * kDepth);
   }
-  return static_cast<double>(mapped_bytes) + kLibraries + experts;
+  if (experts > 0.0) thread += kExperts;
+  return static_cast<double>(mapped_bytes) + kLibraries + (use.sampled_rows > 0 ? kSampling : 0.0) + experts +
+         std::max(threads - 2, 0) * thread;
 }
 
 double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& plan, DType compute,
@@ -188,7 +217,7 @@ double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& p
   const ModelWeights w = weigh(config, plan, element);
   const auto rows = static_cast<double>(std::min(use.batch_tokens, logit_rows(config.vocab_size, device)));
   const double logits = 3.0 * rows * static_cast<double>(config.vocab_size) * kFloat;
-  double most = fitting_bytes(config, w, element, use);
+  double most = std::max(fitting_bytes(config, w, element, use), sampling_bytes(config, element, use));
   // Each fit is measured while the others are there.
   most = std::max(most, static_cast<double>(use.fits) * student_bytes(w) + logits);
   if (use.learning != Learning::nothing)

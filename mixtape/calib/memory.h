@@ -17,6 +17,8 @@ struct MemoryUse {
   Learning learning = Learning::scales;
   std::int64_t held_tokens = 0;      // of all rows whose hidden states Learning::blocks holds
   std::int64_t measured_tokens = 0;  // of validation and report rows: the teacher's last activations are kept
+  std::int64_t sampled_rows = 0,
+               sampled_length = 0;  // that the model writes beside each other, before the rest
   bool checkpoint_blocks = false;
   bool stream_teacher = false;
 };
@@ -29,7 +31,9 @@ double predicted_peak_bytes(const ModelConfig& config, const QuantizationPlan& p
 
 // Bytes that the same calibration on the CPU takes beside them and beside what the process holds before: the pages of the
 // model's `mapped_bytes`, the code of the libraries, and the products that oneDNN compiles and keeps. Experts see other
-// numbers of rows in each batch, and every number has a product of its own. Measured on two machines with AVX-512.
-double predicted_host_bytes(const ModelConfig& config, std::uint64_t mapped_bytes, const MemoryUse& use);
+// numbers of rows in each batch, and every number has a product of its own; every thread keeps its last ones, and scratch
+// memory. Measured on two machines with AVX-512, with 2 and 16 threads.
+double predicted_host_bytes(const ModelConfig& config, std::uint64_t mapped_bytes, const MemoryUse& use,
+                            int threads);
 
 }  // namespace mixtape

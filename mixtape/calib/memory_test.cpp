@@ -65,6 +65,9 @@ TEST_F(MemoryTest, GrowsWithWhatIsKept) {
   more = doing(false, blocks);
   more.held_tokens = 100000;
   EXPECT_LT(predicted(doing(false, blocks)), predicted(more));
+  more = doing(false, nothing);
+  more.sampled_rows = 100, more.sampled_length = 1000;
+  EXPECT_LT(predicted(doing(false, nothing)), predicted(more));
 }
 
 // 22 bytes in bf16, and one matrix in f32; layer by layer for the weights of one.
@@ -86,14 +89,16 @@ TEST_F(MemoryTest, CodesThatLearnTakeTheirShareForEachWeight) {
 
 TEST_F(MemoryTest, ExpertsHaveProductsOfTheirOwnBesideTheBuffers) {
   using enum Learning;
-  const auto bytes = [](const char* model, Learning learning, std::int64_t tokens) {
+  const auto bytes = [](const char* model, Learning learning, std::int64_t tokens, int threads = 2) {
     const auto source = open_model(model);
-    return predicted_host_bytes(source->config(), 1000, {.batch_tokens = tokens, .learning = learning});
+    return predicted_host_bytes(source->config(), 1000, {.batch_tokens = tokens, .learning = learning},
+                                threads);
   };
   EXPECT_EQ(bytes("tests/data/stories260k", nothing, 512), bytes("tests/data/stories260k", scales, 4096));
   EXPECT_LT(bytes("tests/data/stories260k", nothing, 512), bytes("models/tiny-moe", nothing, 512));
   EXPECT_LT(bytes("models/tiny-moe", nothing, 512), bytes("models/tiny-moe", scales, 512));
   EXPECT_LT(bytes("models/tiny-moe", scales, 512), bytes("models/tiny-moe", scales, 4096));
+  EXPECT_LT(bytes("models/tiny-moe", scales, 512), bytes("models/tiny-moe", scales, 512, 16));
 }
 
 TEST_F(MemoryTest, IsNearWhatARunTakes) {

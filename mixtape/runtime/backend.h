@@ -51,6 +51,7 @@ class Replay {
 // In what devices differ, for those who choose sizes and dtypes.
 struct DeviceCaps {
   bool has_host_memory = false;  // Buffer::host_bytes works
+  int threads = 1;               // of the host that share its kernels
   // Logits are computed in f32 whatever the model's dtype: where bandwidth and matrix units don't gain from
   // 16 bits.
   bool wants_f32_logits = false;

@@ -77,6 +77,7 @@ class CpuBackend final : public Backend {
   // enough rows, so that they pay.
   DeviceCaps caps() const override {
     return {.has_host_memory = true,
+            .threads = thread_count(),
             .wants_f32_logits = true,
             .rounds_decoded_bf16 = true,  // where has_fast_bf16()
             .logit_elements = std::int64_t{12} << 20,

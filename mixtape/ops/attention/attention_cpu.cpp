@@ -171,6 +171,9 @@ Range within(Range seen, std::int64_t begin, std::int64_t count) {
   return {first, std::clamp<std::int64_t>(seen.end - begin, first, count)};
 }
 
+// oneDNN compiles a product for each size and keeps it: text that grows by a token at a time would have one for each length.
+std::int64_t rounded_keys(std::int64_t count) { return (count + 15) / 16 * 16; }
+
 // What a row has gathered over the key blocks so far; a sink is there from the start.
 struct RowState {
   float max, sum;
@@ -197,23 +200,26 @@ void forward_block(const AttentionView& view, const HostCall& call, std::int64_t
   const Range keys = view.seen_by_all(pair, begin, end);
   for (std::int64_t k0 = keys.begin; k0 < keys.end; k0 += kBlockKeys) {
     const std::int64_t count = std::min(kBlockKeys, keys.end - k0);
-    const std::int64_t k_at = view.k_at(pair) + k0 * view.k_stride();
-    float* k = floats(k_scratch, count * dim);
-    float* v = floats(v_scratch, count * dim);
-    float* s = floats(s_scratch, rows * count);
+    const std::int64_t wide = rounded_keys(count), k_at = view.k_at(pair) + k0 * view.k_stride();
+    float* k = floats(k_scratch, wide * dim);
+    float* v = floats(v_scratch, wide * dim);
+    float* s = floats(s_scratch, rows * wide);
     cpu::load_block(dtype, call.read<T>(1) + k_at, view.k_stride(), count, dim, k, dim);
     cpu::load_block(dtype, call.read<T>(2) + k_at, view.k_stride(), count, dim, v, dim);
-    dense_gemm(false, true, rows, count, dim, q, k, s, false);
+    std::fill_n(k + count * dim, (wide - count) * dim, 0.0f);
+    std::fill_n(v + count * dim, (wide - count) * dim, 0.0f);
+    dense_gemm(false, true, rows, wide, dim, q, k, s, false);
     for (std::int64_t r = 0; r < rows; ++r) {
       const Range seen = within(view.seen(pair, begin + r / view.group), k0, count);
       if (seen.is_empty()) {
-        std::fill_n(s + r * count, count, 0.0f);
+        std::fill_n(s + r * wide, wide, 0.0f);
         continue;
       }
-      const float factor = softmax_step(s + r * count, count, seen, states[r].max, states[r].sum);
+      const float factor = softmax_step(s + r * wide, count, seen, states[r].max, states[r].sum);
       if (factor != 1.0f) scale_by(y + r * dim, dim, factor);
+      std::fill_n(s + r * wide + count, wide - count, 0.0f);
     }
-    dense_gemm(false, false, rows, dim, count, s, v, y, true);
+    dense_gemm(false, false, rows, dim, wide, s, v, y, true);
   }
   float* lse = call.write<float>(1);
   for (std::int64_t r = 0; r < rows; ++r) {
