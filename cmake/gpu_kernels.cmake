@@ -1,11 +1,9 @@
 # cmake -P: compiles one kernel file to a fatbin, and writes a C++ file that embeds it and enters its kernels' names
 # in the module table. The compiler's report (registers, spills) stays beside it as a .log.
-# Variables: NVCC SOURCE FATBIN EMBEDDED INCLUDE, PTX (ON: portable code too)
+# Variables: NVCC SOURCE FATBIN EMBEDDED INCLUDE, PTX (75: that of this compute capability too; 0: none)
 set(targets -gencode arch=compute_90a,code=sm_90a)
-set(ptx_version 0)
 if(PTX)
-  set(ptx_version 75)
-  list(APPEND targets -gencode arch=compute_75,code=compute_75)
+  list(APPEND targets -gencode arch=compute_${PTX},code=compute_${PTX})
 endif()
 execute_process(
   COMMAND ${NVCC} -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr -Xptxas -v -Xfatbin -compress-all ${targets}
@@ -34,7 +32,7 @@ extern \"C\" const unsigned char ${symbol}_end[] __attribute__((visibility(\"hid
 
 namespace mixtape::gpu {
 namespace {
-[[maybe_unused]] const bool registered = register_module({\"${symbol}\", ${symbol}_begin, ${symbol}_end, {90}, ${ptx_version}, {
+[[maybe_unused]] const bool registered = register_module({\"${symbol}\", ${symbol}_begin, ${symbol}_end, {90}, ${PTX}, {
 ${names}}});
 }
 }  // namespace mixtape::gpu

@@ -84,9 +84,13 @@ function(mixtape_gpu_kernels target folder)
     get_filename_component(name ${kernel} NAME_WE)
     set(fatbin ${CMAKE_BINARY_DIR}/kernels/${name}.fatbin)
     set(embedded ${CMAKE_BINARY_DIR}/kernels/${name}.cpp)
-    set(ptx OFF)
+    # Files that use what Hopper alone has say so; the others' words for matrix units are Ampere's.
+    file(STRINGS ${kernel} for_hopper REGEX "^// sm_90a alone" LIMIT_COUNT 1)
+    set(ptx 80)
     if(kernel IN_LIST shared_kernels)
-      set(ptx ON)
+      set(ptx 75)
+    elseif(for_hopper)
+      set(ptx 0)
     endif()
     add_custom_command(
       OUTPUT ${fatbin} ${embedded}

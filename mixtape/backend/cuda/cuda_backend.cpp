@@ -270,7 +270,9 @@ class CudaBackend final : public Backend, private gpu::Queue {
       check(driver().MemcpyDtoDAsync(pointer_of(to), pointer_of(from), from.bytes, card_->stream), "copying");
   }
   std::shared_ptr<Memory> scratch(std::size_t bytes) override { return allocate(bytes, false); }
-  bool has(const std::string& kernel) const override { return kernels_.has_kernel(kernel); }
+  bool has(const std::string& kernel, std::uint32_t shared_bytes) const override {
+    return shared_bytes <= card_->most_shared_bytes && kernels_.has_kernel(kernel);
+  }
 
   gpu::Argument error_word(ErrorSlot& errors, Explain explain) override {
     ErrorReports& reports = recording_ ? recording_->reports : reports_;

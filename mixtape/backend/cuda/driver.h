@@ -26,6 +26,7 @@ inline constexpr Result kNoBinaryForGpu = 209;
 inline constexpr Result kUnsupportedPtx = 222;
 inline constexpr int kAttributeMajor = 75;
 inline constexpr int kAttributeMinor = 76;
+inline constexpr int kAttributeShared = 97;  // of a block that asks for it
 inline constexpr int kAttributePools = 115;
 inline constexpr int kFunctionDynamicShared = 8;
 inline constexpr int kPoolReleaseThreshold = 4;

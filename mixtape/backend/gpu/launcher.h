@@ -68,8 +68,8 @@ class Queue {
   // A u64 of ones that kernels lower (atomic_min). At wait, if one did, `explain` turns it into a report.
   using Explain = std::function<void(ErrorSlot& errors, std::uint64_t found)>;
   virtual Argument error_word(ErrorSlot& errors, Explain explain) = 0;
-  // Whether there is such a kernel: some exist for one kind of card only.
-  virtual bool has(const std::string& kernel) const = 0;
+  // Whether such a kernel runs here with so much dynamic shared memory: some exist for some cards only.
+  virtual bool has(const std::string& kernel, std::uint32_t shared_bytes = 0) const = 0;
 };
 
 struct Call {

@@ -1,4 +1,4 @@
-// Words for matrix units, in kernels of *_cuda.cu: products of 16x16 by 16x8 tiles of bf16 or f16, T below,
+// Words for matrix units, in kernels of *_cuda.cu, from Ampere (sm_80) on: products of 16x16 by 16x8 tiles of bf16 or f16, T below,
 // copies to shared memory that run on their own.
 //
 //   load_matrices(r, tile, at), load_matrices_transposed(r, tile, at)

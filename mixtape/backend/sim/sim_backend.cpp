@@ -162,7 +162,7 @@ class SimQueue final : public gpu::Queue {
       if (found != ~std::uint64_t{0}) report.explain(*report.errors, found);
     }
   }
-  bool has(const std::string& kernel) const override { return has_kernel(kernel); }
+  bool has(const std::string& kernel, std::uint32_t) const override { return has_kernel(kernel); }
 
  private:
   struct Report {
@@ -210,7 +210,7 @@ class RecordingQueue final : public gpu::Queue {
     words_.push_back({errors.weak_from_this(), std::move(explain), backend_.allocate(sizeof kNone, false)});
     return *words_.back().memory;
   }
-  bool has(const std::string& kernel) const override { return has_kernel(kernel); }
+  bool has(const std::string& kernel, std::uint32_t) const override { return has_kernel(kernel); }
 
   void keep(std::shared_ptr<Memory> memory) { memories_.push_back(std::move(memory)); }
   void keep(const Dispatch& dispatch) { dispatches_.push_back(dispatch); }

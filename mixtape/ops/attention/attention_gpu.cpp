@@ -1,9 +1,10 @@
 // Which kernel runs, the first that fits:
-//   attention_{forward,dq,dkv}_group_*  attention_group_cuda.cu, _backward_cuda.cu, products of warp groups on matrix units: Hopper; up to
-//       128 dimensions, and what the next ones want.
-//   attention_{forward,dq,dk,dv,dkv}_tensor_*  attention_cuda.cu, products on matrix units: bf16, forward also f16;
-//       heads of whole 16-byte packs; aligned buffers; a positive scale. The last number is the head_dim it has room
-//       for; dk and dv are one kernel up to 128, beyond which a thread's registers hold the sums of one.
+//   attention_{forward,dq,dkv}_group_*  attention_group_cuda.cu, attention_group_backward_cuda.cu, products of warp
+//       groups on matrix units: Hopper; up to 128 dimensions, and what the next ones want.
+//   attention_{forward,dq,dk,dv,dkv}_tensor_*  attention_cuda.cu, products on matrix units: Ampere and newer, as far as
+//       their shared memory reaches; bf16, forward also f16; heads of whole 16-byte packs; aligned buffers; a positive
+//       scale. The last number is the head_dim it has room for; dk and dv are one kernel up to 128, beyond which a
+//       thread's registers hold the sums of one.
 //   attention_*_1, _2, _4  attention_gpu.cu, products on ordinary cores, in f32: everything else. The number
 //       is that of chunks of 64 dimensions.
 #include <algorithm>
@@ -34,7 +35,8 @@ Argument sinks_of(const Call& call, const AttentionParams& p, std::size_t read) 
 }
 
 // What the kernels for matrix units, of which `kernel` is one, do not take; null where they run.
-const char* obstacle_to_tensors(const Call& call, const AttentionParams& p, const std::string& kernel) {
+const char* obstacle_to_tensors(const Call& call, const AttentionParams& p, const std::string& kernel,
+                                std::uint32_t shared_bytes) {
   const auto is_aligned = [](const Buffer& b) { return b.byte_offset() % 16 == 0; };
   if (call.dtype(0) == DType::f32) return "it takes 16-bit values";
   if (p.head_dim % 8 != 0) return "a head is no whole packs of 16 bytes";
@@ -43,11 +45,12 @@ const char* obstacle_to_tensors(const Call& call, const AttentionParams& p, cons
   if (!std::ranges::all_of(call.dispatch.reads, is_aligned) ||
       !std::ranges::all_of(call.dispatch.writes, is_aligned))
     return "a buffer is not aligned to 16 bytes";
-  return call.queue.has(kernel) ? nullptr : "this card has none";
+  return call.queue.has(kernel, shared_bytes) ? nullptr : "this card has none, or too little shared memory";
 }
 
-bool runs_on_tensors(const Call& call, const AttentionParams& p, const std::string& kernel) {
-  const char* obstacle = obstacle_to_tensors(call, p, kernel);
+bool runs_on_tensors(const Call& call, const AttentionParams& p, const std::string& kernel,
+                     std::uint32_t shared_bytes) {
+  const char* obstacle = obstacle_to_tensors(call, p, kernel, shared_bytes);
   if (obstacle != nullptr) trace_pass_over(kernel, obstacle);
   return obstacle == nullptr;
 }
@@ -79,30 +82,33 @@ std::uint32_t group_bytes(const AttentionParams& p, std::int64_t rows) {
   return static_cast<std::uint32_t>(rows * group_dim(p) * 2);
 }
 
-bool runs_on_groups(const Call& call, const AttentionParams& p, const std::string& kernel) {
-  if (p.head_dim <= 128) return runs_on_tensors(call, p, kernel);
+bool runs_on_groups(const Call& call, const AttentionParams& p, const std::string& kernel,
+                    std::uint32_t shared_bytes) {
+  if (p.head_dim <= 128) return runs_on_tensors(call, p, kernel, shared_bytes);
   trace_pass_over(kernel, "heads are wider than 128");
   return false;
 }
 
 bool forward_on_groups(const Call& call, const AttentionParams& p, const Lengths& lengths) {
   const std::string kernel = str("attention_forward_group_", call.dtype(0), "_", group_dim(p));
-  if (!runs_on_groups(call, p, kernel)) return false;
+  const std::uint32_t bytes = group_bytes(p, kTensorTile + 4 * kGroupKeys);
+  if (!runs_on_groups(call, p, kernel, bytes)) return false;
   call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), kBlock256, p,
               {call.read(0), call.read(1), call.read(2), sinks_of(call, p, 3), lengths.lengths, call.write(0),
                call.write(1), lengths.errors},
-              group_bytes(p, kTensorTile + 4 * kGroupKeys));
+              bytes);
   return true;
 }
 
 bool forward_on_tensors(const Call& call, const AttentionParams& p, const Lengths& lengths) {
   const TensorShape& s = tensor_shape(p);
   const std::string kernel = str("attention_forward_tensor_", call.dtype(0), "_", s.dim);
-  if (!runs_on_tensors(call, p, kernel)) return false;
+  const std::uint32_t bytes = tensor_bytes(s, kTensorTile + 2 * s.keys);
+  if (!runs_on_tensors(call, p, kernel, bytes)) return false;
   call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), {s.threads, 1, 1}, p,
               {call.read(0), call.read(1), call.read(2), sinks_of(call, p, 3), lengths.lengths, call.write(0),
                call.write(1), lengths.errors},
-              tensor_bytes(s, kTensorTile + 2 * s.keys));
+              bytes);
   return true;
 }
 
@@ -132,8 +138,8 @@ struct BackwardReads {
 // dk and dv come first: where inputs are one variable, that is the order in which gradients are added.
 bool backward_on_groups(const Call& call, const AttentionParams& p, const BackwardReads& in) {
   const std::string dq_kernel = str("attention_dq_group_", group_dim(p));
-  if (in.q.dtype() != DType::bf16 || !runs_on_groups(call, p, dq_kernel)) return false;
   const std::uint32_t bytes = group_bytes(p, 2 * kTensorTile + 4 * kGroupRows);
+  if (in.q.dtype() != DType::bf16 || !runs_on_groups(call, p, dq_kernel, bytes)) return false;
   if ((p.wanted & (p.dk | p.dv)) != 0) {
     call.launch(str("attention_dkv_group_", group_dim(p)),
                 grid_of(p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile)), kBlock256, p,
@@ -153,7 +159,9 @@ bool backward_on_tensors(const Call& call, const AttentionParams& p, const Backw
     trace_pass_over(dq_kernel, "it takes bf16 alone");
     return false;
   }
-  if (!runs_on_tensors(call, p, dq_kernel)) return false;
+  const std::uint32_t key_bytes = tensor_bytes(s, 2 * kTensorTile + 4 * s.queries),
+                      query_bytes = tensor_bytes(s, 2 * kTensorTile + 4 * s.dq_keys);
+  if (!runs_on_tensors(call, p, dq_kernel, std::max(key_bytes, query_bytes))) return false;
   const std::int64_t query_tiles = p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile),
                      key_tiles = p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile);
   const Argument dq = call.write_if(p.wanted, p.dq), dk = call.write_if(p.wanted, p.dk),
@@ -161,7 +169,7 @@ bool backward_on_tensors(const Call& call, const AttentionParams& p, const Backw
   const auto keys = [&](const char* name, std::uint32_t bits) {
     if ((p.wanted & bits) == 0) return;
     call.launch(str("attention_", name, "_tensor_", s.dim), grid_of(key_tiles), kBlock256, p,
-                in.with({dk, dv}), tensor_bytes(s, 2 * kTensorTile + 4 * s.queries));
+                in.with({dk, dv}), key_bytes);
   };
   if (s.dim <= 128) {
     keys("dkv", p.dk | p.dv);
@@ -170,8 +178,7 @@ bool backward_on_tensors(const Call& call, const AttentionParams& p, const Backw
     keys("dv", p.dv);
   }
   if ((p.wanted & p.dq) != 0) {
-    call.launch(dq_kernel, grid_of(query_tiles), kBlock256, p, in.with({dq}),
-                tensor_bytes(s, 2 * kTensorTile + 4 * s.dq_keys));
+    call.launch(dq_kernel, grid_of(query_tiles), kBlock256, p, in.with({dq}), query_bytes);
   }
   return true;
 }

@@ -1,3 +1,4 @@
+// sm_90a alone.
 // Gradients on Hopper's matrix units, bf16 alone, as in attention_cuda.cu: up to 64 and 128 dimensions in multiples of 8.
 #include "mixtape/ops/attention/attention_group_gpu.h"
 

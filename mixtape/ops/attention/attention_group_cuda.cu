@@ -1,3 +1,4 @@
+// sm_90a alone.
 // 16 bits on Hopper's matrix units, whose products run beside what the threads do: up to 64 and 128 dimensions in
 // multiples of 8. As in attention_cuda.cu weights are rounded to the inputs' type.
 #include "mixtape/ops/attention/attention_group_gpu.h"

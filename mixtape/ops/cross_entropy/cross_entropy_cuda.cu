@@ -1,3 +1,4 @@
+// sm_90a alone.
 // Loss and gradient of a row that a cluster holds: it is read once.
 #include "mixtape/ops/cross_entropy/cross_entropy_row_gpu.h"
 #include "mixtape/backend/gpu/logits_cluster.h"

@@ -18,7 +18,7 @@
 // Accuracy (u = 2^-24), where the state does not grow (g <= 0, 0 <= beta |k|^2 <= 2), so that the errors of
 //   positions add up: with n = S + Dk + Dv + 192, y and every gradient 1 unit + n u times the sum of the magnitudes
 //   of the terms that it is made of by the formulas above; dg those of its whole chunk.
-//   On matrix units (Hopper; bf16, Dk and Dv multiples of 8 up to 128) what goes from chunk to chunk is multiplied in
+//   On matrix units (bf16, Dk and Dv multiples of 8 up to 128) what goes from chunk to chunk is multiplied in
 //   two bf16 parts, which adds (4 + S/64) 2^-16 of the magnitudes; the gradients of q, k, g and beta multiply states,
 //   u and their gradients rounded to bf16, up to four of them: 2^-7 of the magnitudes.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, an empty head, a Dk above 256, or a

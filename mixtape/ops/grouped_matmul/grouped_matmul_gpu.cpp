@@ -55,7 +55,7 @@ void grouped_gemm(const Call& call, const GroupedGemm& g) {
   const std::vector<Argument> arguments = {g.a, g.b, g.offsets, g.c, call.index_errors(g.rows + 1, false)};
   const std::string kind = g.kind == GroupedGemm::Kind::rows ? "grouped_rows" : "grouped_weights";
   const std::string tensor = str(kind, g.trans_b ? "_trans_" : "_", g.a_type, "_", g.c_type, "_tensor");
-  if (are_for_tensors(g) && call.queue.has(tensor))
+  if (are_for_tensors(g) && call.queue.has(tensor, kTensorBytes))
     return call.launch(tensor, grid_of(tiles(g)), {128, 1, 1}, p, arguments, kTensorBytes);
   call.launch(str(kind, "_", g.a_type, "_", g.b_type, "_", g.c_type), grid_of(tiles(g)), kBlock256, p,
               arguments);

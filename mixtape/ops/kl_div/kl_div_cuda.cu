@@ -1,3 +1,4 @@
+// sm_90a alone.
 // Loss and gradient of a pair of rows that a cluster holds: the teacher's in registers, the student's in
 // shared memory. Each is read once.
 #include "mixtape/backend/gpu/logits_cluster.h"

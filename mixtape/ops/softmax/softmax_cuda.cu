@@ -1,3 +1,4 @@
+// sm_90a alone.
 // Rows too long for the registers of a block: a cluster holds one, so that it is read once.
 #include "mixtape/backend/gpu/logits_cluster.h"
 #include "mixtape/ops/softmax/softmax_params.h"
