@@ -1,0 +1,113 @@
+#include "mixtape/calib/kl_by_part.h"
+
+#include <algorithm>
+
+#include "mixtape/calib/module_kl.h"
+#include "mixtape/io/tensor_list.h"
+
+namespace mixtape {
+namespace {
+
+const std::string kPartStage = "measuring parts";
+
+void add_to(std::vector<StudentPart>& parts, const std::string& name, const std::string& path) {
+  auto found = std::find_if(parts.begin(), parts.end(), [&](const StudentPart& p) { return p.name == name; });
+  if (found == parts.end()) found = parts.insert(parts.end(), {name, {}});
+  found->modules.push_back(path);
+}
+
+std::vector<StudentPart> one_by_one(const StudentPart& part) {
+  std::vector<StudentPart> all;
+  for (const std::string& path : part.modules) all.push_back({path, {path}});
+  return all;
+}
+
+class PartMeasurement {
+ public:
+  PartMeasurement(const Teacher& teacher, const ModuleKl::Matrices& matrices, std::span<const TokenRow> rows,
+                  std::int64_t batch_size, const RunHooks& hooks)
+      : kl_(teacher, rows, batch_size, hooks, matrices), hooks_(hooks), student_(kl_.of_base()) {}
+
+  KlByPart run(const StudentParts& parts) {
+    KlByPart found;
+    found.positions = std::ssize(student_);
+    found.kl = mean_of(student_);
+    // Until the worst layer is known it counts as many matrices as the first one.
+    const std::int64_t others = std::ssize(parts.layers) + std::ssize(parts.kinds);
+    total_ = others + (parts.layers.empty() ? 0 : std::ssize(parts.layers[0].modules));
+    report();
+    found.layers = losses(parts.layers);
+    const PartLoss* worst = worst_layer(found);
+    const std::vector<StudentPart> modules = worst ? one_by_one(worst->part) : std::vector<StudentPart>();
+    total_ = others + std::ssize(modules);
+    found.kinds = losses(parts.kinds);
+    found.modules = losses(modules);
+    return found;
+  }
+
+ private:
+  std::vector<PartLoss> losses(const std::vector<StudentPart>& parts) {
+    std::vector<PartLoss> all;
+    for (const StudentPart& part : parts) {
+      all.push_back({part, mean_difference(kl_.without(part.modules), student_)});
+      ++done_;
+      report();
+    }
+    return all;
+  }
+
+  void report() const {
+    hooks_.report({.stage = kPartStage, .done = done_, .total = total_, .unit = "parts"});
+  }
+
+  ModuleKl kl_;
+  const RunHooks& hooks_;
+  std::vector<float> student_;
+  std::int64_t done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+StudentParts parts_of(const QuantizationPlan& plan) {
+  StudentParts parts;
+  for (const PlannedModule& m : plan.modules) {
+    if (!m.stored) continue;
+    if (const auto layer = layer_of(m.path)) add_to(parts.layers, str("model.layers.", *layer), m.path);
+    add_to(parts.kinds, name_in_layer(m.path), m.path);
+  }
+  return parts;
+}
+
+const PartLoss* worst_layer(const KlByPart& found) {
+  const auto worst =
+      std::max_element(found.layers.begin(), found.layers.end(),
+                       [](const PartLoss& a, const PartLoss& b) { return a.kl.value < b.kl.value; });
+  return worst == found.layers.end() ? nullptr : &*worst;
+}
+
+std::vector<TokenRow> first_positions(std::span<const TokenRow> rows, std::int64_t positions) {
+  std::vector<TokenRow> taken;
+  for (const TokenRow& row : rows) {
+    if (positions <= 0) break;
+    const auto tokens = std::min(row.size(), static_cast<std::size_t>(positions) + 1);
+    taken.emplace_back(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(tokens));
+    positions -= static_cast<std::int64_t>(tokens) - 1;
+  }
+  return taken;
+}
+
+bool has_parts(const Student& student, const QuantizationPlan& plan) {
+  return !student.floats_train && !plan.unties_embeddings;
+}
+
+KlByPart measure_kl_by_part(const Teacher& teacher, const Student& student, const QuantizationPlan& plan,
+                            DType storage, std::span<const TokenRow> rows, std::int64_t batch_size,
+                            const RunHooks& hooks) {
+  require(has_parts(student, plan), kPartStage,
+          ": float tensors trained or the output layer is untied, expected neither");
+  PartMeasurement measurement(teacher, with_stored_values(student, storage).quantized, rows, batch_size,
+                              hooks);
+  return measurement.run(parts_of(plan));
+}
+
+}  // namespace mixtape
