@@ -25,13 +25,13 @@ import json, sys
 read = lambda name: json.load(open(f"{sys.argv[1]}/{name}"))
 found = read("json")
 for model, bits in zip(found["models"], (3, 4)):
-    assert model["kl"] == read(f"{bits}.json")["kl"], model
-    assert model["ppl"] == read(f"{bits}.json")["ppl"], model
+    assert model["result"] == read(f"{bits}.json")["result"], model
 assert found["models"][1]["kl_minus_first"] == read("versus.json")["kl_difference"]
-assert found["models"][0]["kl_minus_first"] == {"mean": 0.0, "error": 0.0}
+assert found["models"][0]["kl_minus_first"] == {"value": 0.0, "error": 0.0}
 assert found["models"][0]["bits_per_weight"] < found["models"][1]["bits_per_weight"]
 assert found["closest"].endswith("q.gguf")
 assert isinstance(found["models"][0]["bytes"], int)
+assert [m["on_frontier"] for m in found["models"]] == [True, True, True], found
 END
   python3 tests/program/check_page.py "$work/page.html" "q.gguf" "KL to the teacher" || complain "compare --html"
   rm "$work"/*.json "$work/json" "$work/page.html"
@@ -48,7 +48,7 @@ END
   expect 0 "activations  f32" compare "$work/3" "$work/narrow" --teacher "$model" $text --json "$work/2.json"
   python3 -c 'import json, sys
 a, b = (json.load(open(name))["models"] for name in sys.argv[1:])
-assert [m["kl"] for m in a] == [m["kl"] for m in reversed(b)]' "$work/1.json" "$work/2.json" || complain "the order of models counts"
+assert [m["result"] for m in a] == [m["result"] for m in reversed(b)]' "$work/1.json" "$work/2.json" || complain "the order of models counts"
   expect 0 "activations  bf16" compare "$work/3" "$work/narrow" --teacher "$model" $text --dtype bf16
   expect 0 "closest" compare "$work/3" "$work/4" --base "$work/base" --text "$work/story"
   "$mixtape" compare "$work/3" "$work/4" --base "$work/base" >/dev/full 2>"$work/kept" && complain "a full standard output: status 0"
