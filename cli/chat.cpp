@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "cli/commands.h"
 #include "cli/loaded_model.h"
@@ -25,7 +26,8 @@
 namespace mixtape::cli {
 namespace {
 
-constexpr const char* kCommands = "/again  another answer    /clear  begin anew    /help    /exit, or Ctrl-D";
+constexpr std::string_view kCommands[] = {"/again  another answer", "/clear  begin anew", "/help",
+                                          "/exit, or Ctrl-D"};
 
 struct ChatCommand {
   ModelOptions model;
@@ -197,6 +199,20 @@ bool is_cut(bool is_terminal, const std::string& text) {
   return true;
 }
 
+// In as many lines as the terminal is wide for.
+void show_commands() {
+  const auto width = static_cast<std::size_t>(terminal_width());
+  std::string line;
+  for (const std::string_view command : kCommands) {
+    if (!line.empty() && line.size() + 4 + command.size() >= width) {
+      note(line);
+      line.clear();
+    }
+    line += (line.empty() ? "" : "    ") + std::string(command);
+  }
+  note(line);
+}
+
 // A word that begins with a slash.
 bool is_command(const std::string& text) {
   return text.starts_with('/') &&
@@ -224,7 +240,7 @@ class Conversation {
 
   // Whether every message had its answer.
   bool run() {
-    if (is_terminal_) note(kCommands);
+    if (is_terminal_) show_commands();
     bool all_answered = true;
     std::string text;
     while (read_message(is_terminal_, text)) {
@@ -260,7 +276,7 @@ class Conversation {
       return false;
     }
     if (command != "/help") note("unknown command " + printable(command));
-    note(kCommands);
+    show_commands();
     return command == "/help";
   }
 

@@ -55,6 +55,14 @@ for command in "info --tensors $model" "gradcheck --list" "$run --out $work/new"
 done
 
 only story log
+
+# Controls in a text are shown on a terminal, and nothing else is done with them; a file gets them as they are.
+"$mixtape" generate -m "$model" -p $'a\x1b[31mb' -n 1 --temp 0 >"$work/table" 2>/dev/null
+grep -q $'a\x1b\[31mb' "$work/table" || complain "generate changes bytes: $(cat -v "$work/table")"
+tests/program/on_terminal.py 80 "$mixtape" generate -m "$model" -p $'a\x1b[31mb' -n 1 --temp 0 >"$work/table"
+grep -qF 'a\x1b[31mb' "$work/table" && ! grep -q $'\x1b\[31m' "$work/table" || complain "generate on a terminal: $(cat -v "$work/table")"
+rm "$work/table"
+
 # Without progress the table is all that comes, on a terminal and elsewhere.
 story 60 >"$work/story"
 errors=$("$mixtape" eval --quiet "$model" --text "$work/story" --length 33 2>&1 >"$work/table")
