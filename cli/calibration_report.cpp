@@ -7,14 +7,18 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation_table.h"
+#include "cli/json_report.h"
 #include "cli/progress.h"
 #include "cli/quote.h"
+#include "cli/terminal.h"
 #include "mixtape/core/resident_memory.h"
 
 namespace mixtape::cli {
 namespace {
 
 constexpr int kHint = 2;  // standard errors; less may well be chance
+// Of a model on text that it was made for; far more says that the text isn't what it seems.
+constexpr double kOddPerplexity = 100.0;
 
 void print_row(const char* name, const Evaluation& e) {
   fmt::print("{:<16}{:>18}{:>21}{:>12.5f}{:>10.4f}{:>17}\n", name,
@@ -32,25 +36,12 @@ std::vector<std::string> unseen_experts(const TrainReport& report) {
   return names;
 }
 
-double tokens_per_second(const TrainReport& t) {
-  return t.seconds > 0.0 ? static_cast<double>(t.tokens_seen) / t.seconds : 0.0;
-}
-
 // Nothing of a run that did not train.
 std::string training_summary(const TrainReport& t, bool keeps_best) {
   if (t.steps_done == 0) return "";
+  const double rate = t.seconds > 0.0 ? static_cast<double>(t.tokens_seen) / t.seconds : 0.0;
   return fmt::format("{} steps, {}; {:.0f} tokens/s; ", t.steps_done,
-                     keeps_best ? fmt::format("best at {}", t.best_step) : "last state kept",
-                     tokens_per_second(t));
-}
-
-void add_figures(nlohmann::json& json, const std::string& name, const Evaluation& e) {
-  json["kl_" + name] = e.kl->mean;
-  json["kl_" + name + "_statistics"] = figures(*e.kl);
-  json["ppl_" + name] = e.perplexity;
-  json["ppl_" + name + "_error"] = e.perplexity_error;
-  json["top1_" + name] = e.top1_agreement;
-  json["top1_" + name + "_error"] = e.top1_error;
+                     keeps_best ? fmt::format("best at {}", t.best_step) : "last state kept", rate);
 }
 
 nlohmann::json stages(const CalibrationReport& report) {
@@ -58,11 +49,8 @@ nlohmann::json stages(const CalibrationReport& report) {
   for (const StageReport& s : report.stages) {
     nlohmann::json stage = {
         {"method", s.method}, {"seconds", s.seconds}, {"kept", s.kept}, {"notes", s.notes}};
-    if (s.kl) {
-      stage["kl"] = s.kl->mean;
-      stage["kl_error"] = s.kl->mean_error;
-    }
-    if (s.change) stage["change"] = {{"value", s.change->value}, {"error", s.change->error}};
+    if (s.kl) stage["kl"] = to_json(*s.kl);
+    if (s.change) stage["change"] = to_json(*s.change);
     all.push_back(stage);
   }
   return all;
@@ -118,6 +106,10 @@ void print_verdict(const CalibrationReport& r) {
   } else if (!improved(r)) {
     fmt::print("the result is not better than plain rounding on the report rows: a smaller --lr may help\n");
   }
+  if (r.initial.teacher_perplexity > kOddPerplexity) {
+    warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",
+                     r.initial.teacher_perplexity));
+  }
 }
 
 void print_next(const std::string& out, bool is_gguf) {
@@ -145,31 +137,20 @@ void print_experts(const TrainReport& report) {
 }
 
 nlohmann::json figures(const CalibrationReport& r) {
-  nlohmann::json json = {{"ppl_teacher", r.initial.teacher_perplexity},
-                         {"steps", r.training.steps_done},
-                         {"best_step", r.training.best_step},
-                         {"learning_rate", r.training.learning_rate},
-                         {"interrupted", r.stopped_early},
-                         {"diverged", r.training.diverged}};
-  add_figures(json, "rtn", r.initial);
+  nlohmann::json json = {{"initial", to_json(r.initial)},
+                         {"training", to_json(r.training, false)},
+                         {"interrupted", r.stopped_early}};
   if (!r.result) return json;
-  add_figures(json, "result", *r.result);
   const KlCut cut = kl_cut(r.initial, *r.result);
-  json["kl_cut"] = cut.share;
-  json["kl_cut_error"] = cut.error;
+  json.update({{"result", to_json(*r.result)}, {"kl_cut", to_json(Estimate{cut.share, cut.error})}});
   return json;
 }
 
 nlohmann::json course(const CalibrationReport& r) {
-  const TrainReport& t = r.training;
-  nlohmann::json curve = nlohmann::json::array();
-  for (const ValidationPoint& p : t.validation) curve.push_back({{"step", p.step}, {"loss", p.loss}});
-  nlohmann::json experts = nlohmann::json::object();
-  for (const auto& [layer, seen] : t.expert_tokens) experts[std::to_string(layer)] = seen;
-  return {{"stages", stages(r)},      {"tokens_per_second", tokens_per_second(t)},
-          {"seconds", t.seconds},     {"peak_bytes", peak_resident_bytes()},
-          {"validation", curve},      {"losses", t.losses},
-          {"expert_tokens", experts}, {"unseen_experts", unseen_experts(t)}};
+  nlohmann::json training = to_json(r.training, true), experts = nlohmann::json::object();
+  for (const auto& [layer, seen] : r.training.expert_tokens) experts[std::to_string(layer)] = seen;
+  training.update({{"expert_tokens", experts}, {"unseen_experts", unseen_experts(r.training)}});
+  return {{"stages", stages(r)}, {"training", training}, {"peak_bytes", peak_resident_bytes()}};
 }
 
 }  // namespace mixtape::cli

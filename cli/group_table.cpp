@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation_table.h"
+#include "cli/json_report.h"
 #include "cli/quote.h"
 
 namespace mixtape::cli {
@@ -56,13 +57,12 @@ nlohmann::json group_figures(const std::vector<RowGroup>& groups, const Evaluati
   nlohmann::json list = nlohmann::json::array();
   for_each_group(groups, [&](const RowGroup& group, std::size_t begin, std::size_t end) {
     const Evaluation b = of_rows(before, begin, end);
-    nlohmann::json json = {{"name", group.name}, {"rows", group.rows}, {"before", figures(b)}};
+    nlohmann::json json = {{"name", group.name}, {"rows", group.rows}, {"initial", to_json(b)}};
     if (after) {
       const Evaluation a = of_rows(*after, begin, end);
       const KlCut cut = kl_cut(b, a);
-      json["after"] = figures(a);
-      json["kl_cut"] = cut.share;
-      json["kl_cut_error"] = cut.error;
+      json["result"] = to_json(a);
+      json["kl_cut"] = to_json(Estimate{cut.share, cut.error});
     }
     list.push_back(json);
   });
