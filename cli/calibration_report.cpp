@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cli/evaluation_table.h"
 #include "cli/json_report.h"
@@ -36,6 +37,15 @@ std::vector<std::string> unseen_experts(const TrainReport& report) {
   return names;
 }
 
+// The first few, each on a line: the experts of a large model fill pages.
+void print_notes(const std::vector<std::string>& notes) {
+  constexpr std::size_t kMost = 3, kWidth = 98;
+  for (const std::string& note : std::span(notes).first(std::min(kMost, notes.size())))
+    fmt::print("  {}\n", note.size() > kWidth ? note.substr(0, kWidth - 4) + " ..." : note);
+  if (notes.size() > kMost)
+    fmt::print("  and {} more like these (the report of --json has all)\n", notes.size() - kMost);
+}
+
 // Nothing of a run that did not train.
 std::string training_summary(const TrainReport& t, bool keeps_best) {
   if (t.steps_done == 0) return "";
@@ -65,7 +75,7 @@ void print_stages(const CalibrationReport& report) {
     fmt::print("{:<24}{:>8.1f}{:>18}{:>19}{}\n", s.method, s.seconds,
                s.kl ? with_error(s.kl->mean, s.kl->mean_error, 5) : "",
                s.change ? with_error(s.change->value, s.change->error, 5) : "", s.kept ? "" : "  not kept");
-    for (const std::string& note : s.notes) fmt::print("  {}\n", note);
+    print_notes(s.notes);
   }
   for (const StageReport& s : report.stages) {
     if (s.change && std::abs(s.change->value) < kHint * s.change->error)
@@ -132,8 +142,8 @@ void print_experts(const TrainReport& report) {
              *least, *most);
   const std::vector<std::string> unseen = unseen_experts(report);
   if (unseen.empty()) return;
-  fmt::print("unseen       {} experts saw no token and keep their rounded weights: {}{}\n", unseen.size(),
-             unseen[0], unseen.size() > 1 ? ", ... (the report of --json names all)" : "");
+  fmt::print("unseen       {} saw no token and keep their rounded weights: {}{}\n", unseen.size(), unseen[0],
+             unseen.size() > 1 ? ", ... (--json has all)" : "");
 }
 
 nlohmann::json figures(const CalibrationReport& r) {

@@ -123,6 +123,8 @@ for i in $(seq 40); do echo "zq$((i * 7919 % 1000))|{#}~@$((i * 104729 % 10007))
 # shellcheck disable=SC2086
 expect 0 "KL cut by" calibrate --model models/tiny-moe --bits 3 --text "$work/story" $few $two --lr 0.002 --out "$work/new" --json "$work/report.json"
 [ "$(grep -ciE '^experts|^unseen' <<<"$output")" -le 2 ] || complain "more than two lines on experts: $output"
+says '^  model.*: codes kept of experts with too few tokens: ' '^  and [0-9]+ more like these'
+[ "$(grep -c '^  ' <<<"$output")" -le 8 ] && [ -z "$(awk '/^  / && length > 100' <<<"$output")" ] || complain "long notes: $output"
 [ "$(grep -c 'router' <<<"$output")" -le 3 ] || complain "a line for each router: $output"
 grep -A 60 '^experts ' <<<"$output" | grep -q '^calibrated ' || complain "the table isn't below the experts: $output"
 grep -q '"expert_tokens": {' "$work/report.json" || complain "no tokens of experts in: $(cat "$work/report.json")"
