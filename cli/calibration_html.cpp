@@ -162,21 +162,34 @@ void add_part_rows(std::vector<std::vector<std::string>>& rows, std::vector<Part
                    [](const PartLoss& a, const PartLoss& b) { return a.kl.value > b.kl.value; });
   for (std::size_t i = 0; i < std::min(most, parts.size()); ++i) {
     const auto more = wider(parts[i].part, p.plan, p.storage);
-    rows.push_back({parts[i].part.name, with_error(parts[i].kl.value, parts[i].kl.error, 5),
-                    fmt::format("{:.1f} %", 100.0 * share_of(parts[i], *p.parts)), more ? more->option : "",
-                    more ? "+" + format_bytes(static_cast<double>(more->bytes)) : ""});
+    rows.push_back(
+        {parts[i].part.name, with_error(parts[i].kl.value, parts[i].kl.error, digits_of(p.parts->kl.value)),
+         fmt::format("{:.1f} %", 100.0 * share_of(parts[i], *p.parts)),
+         more ? "+" + format_bytes(static_cast<double>(more->bytes)) : "", more ? more->option : ""});
   }
 }
 
 // Layers by their numbers, matrices by their names in the layer.
-std::vector<Bar> part_bars(const std::vector<PartLoss>& parts, const PartLoss* worst) {
+std::string label_of(const StudentPart& part) {
+  return is_layer(part) ? std::to_string(*layer_of(part.name + ".")) : name_in_layer(part.name);
+}
+
+// What is no layer stands where it works, at the begin or the end.
+std::string place_chart(const std::vector<PartLoss>& places, const PartLoss* worst) {
   std::vector<Bar> bars;
-  for (const PartLoss& p : parts) {
-    const bool is_layer = !layer_of(p.part.name) && layer_of(p.part.name + ".");
-    bars.push_back({is_layer ? std::to_string(*layer_of(p.part.name + ".")) : name_in_layer(p.part.name),
-                    &p == worst ? "before" : "after", p.kl.value, p.kl.error});
+  for (const PartLoss& p : places) {
+    const char* style = !is_layer(p.part) ? "plain" : &p == worst ? "before" : "after";
+    bars.push_back({label_of(p.part), style, p.kl.value, p.kl.error});
   }
-  return bars;
+  return column_chart(
+      {.x = "layer", .y = "KL lost"}, bars,
+      {{"layer", "after", {}}, {"worst layer", "before", {}}, {"embedding, output layer", "plain", {}}});
+}
+
+std::string part_chart(const std::vector<PartLoss>& parts) {
+  std::vector<Bar> bars;
+  for (const PartLoss& p : parts) bars.push_back({label_of(p.part), "after", p.kl.value, p.kl.error});
+  return bar_chart(bars);
 }
 
 void add_parts(HtmlPage& page, const CalibrationPage& p) {
@@ -193,14 +206,14 @@ void add_parts(HtmlPage& page, const CalibrationPage& p) {
       "How much lower the KL would be if one part of the copy were the original's again: on {} positions of "
       "the validation rows, where it is {} as it stands. Matrices that learned together make up for each "
       "other's errors, so the parts do not add up to the whole, and one below 0 does more good than harm.",
-      found.positions, with_error(found.kl.value, found.kl.error, 5)));
-  page.chart(column_chart({.x = "layer", .y = "KL lost"}, part_bars(found.layers, worst)),
-             "By layer, all its matrices together; the worst in the other colour.");
-  page.chart(bar_chart(part_bars(found.kinds, nullptr)), "By kind, in all layers together.");
+      found.positions, with_error(found.kl.value, found.kl.error, digits_of(found.kl.value))));
+  page.chart(place_chart(found.places, worst), "By layer, all its matrices together.");
+  page.chart(part_chart(found.kinds), "By kind, in all layers together.");
   if (worst != nullptr && found.modules.size() > 1)
-    page.chart(bar_chart(part_bars(found.modules, nullptr)), "The matrices of " + worst->part.name + ".");
-  std::vector<std::vector<std::string>> rows = {{"part", "KL lost", "share", "next wider format", "takes"}};
-  add_part_rows(rows, found.layers, 3, p);
+    page.chart(part_chart(found.modules), "The matrices of " + worst->part.name + ".");
+  std::vector<std::vector<std::string>> rows = {
+      {"part", "KL lost", "share", "takes", "for the next wider format"}};
+  add_part_rows(rows, found.places, 3, p);
   add_part_rows(rows, found.kinds, 3, p);
   add_part_rows(rows, found.modules, 3, p);
   page.table(rows);
@@ -265,7 +278,7 @@ void add_examples(HtmlPage& page, const CalibrationPage& p) {
       return fmt::format("{:.1f} %", 100.0 * std::exp(-static_cast<double>(nll)));
     };
     examples += fmt::format(
-        "<div class=\"example\"><span class=\"faint\">KL {:.3f}; original {}, copy {}</span>\n"
+        "<div class=\"example\"><span class=\"faint\">KL {:.3g}; original {}, copy {}</span>\n"
         "<pre>{}<mark>{}</mark></pre></div>\n",
         f.kl[w.position], percent(f.teacher_nll[w.position]), percent(f.nll[w.position]),
         text(begin, w.target), text(w.target, w.target + 1));

@@ -49,7 +49,7 @@ std::optional<WeightFormat> next_wider(const StudentPart& part, const Quantizati
 
 std::string pattern_of(const StudentPart& part) {
   if (part.name == part.modules.front()) return part.name;
-  return part.name.starts_with("model.layers.") ? part.name + ".*" : "*." + part.name;
+  return is_layer(part) ? part.name + ".*" : "*." + part.name;
 }
 
 std::string width_of(const WeightFormat& format) {
@@ -95,15 +95,15 @@ double share_of(const PartLoss& part, const KlByPart& all) {
 }
 
 void print_worst(const KlByPart& found, const QuantizationPlan& plan, DType storage) {
-  const PartLoss* layer = worst_layer(found);
-  if (layer == nullptr) return;
-  const auto module =
-      std::max_element(found.modules.begin(), found.modules.end(),
-                       [](const PartLoss& a, const PartLoss& b) { return a.kl.value < b.kl.value; });
-  fmt::print("worst        {}, {:.0f} % of the KL (+-{:.0f}); of that {}, {:.0f} %\n", layer->part.name,
-             100.0 * share_of(*layer, found), 100.0 * layer->kl.error / found.kl.value,
-             name_in_layer(module->part.name), 100.0 * share_of(*module, found));
-  if (const auto more = wider(layer->part, plan, storage))
+  const PartLoss* place = worst_of(found.places);
+  if (place == nullptr || found.kl.value <= 0.0) return;
+  fmt::print("worst        {}, {:.0f} % of the KL (+-{:.0f})", place->part.name,
+             100.0 * share_of(*place, found), 100.0 * place->kl.error / found.kl.value);
+  const PartLoss* module = worst_of(found.modules);
+  if (is_layer(place->part) && module != nullptr)
+    fmt::print(", {} alone {:.0f} %", name_in_layer(module->part.name), 100.0 * share_of(*module, found));
+  fmt::print("\n");
+  if (const auto more = wider(place->part, plan, storage))
     fmt::print("             {} takes {} more\n", more->option,
                format_bytes(static_cast<double>(more->bytes)));
 }
@@ -111,7 +111,7 @@ void print_worst(const KlByPart& found, const QuantizationPlan& plan, DType stor
 nlohmann::json part_figures(const KlByPart& found, const QuantizationPlan& plan, DType storage) {
   nlohmann::json json = {{"positions", found.positions},
                          {"kl", {{"mean", found.kl.value}, {"mean_error", found.kl.error}}}};
-  for (const auto& [name, parts] : {std::pair("layers", &found.layers), std::pair("kinds", &found.kinds),
+  for (const auto& [name, parts] : {std::pair("places", &found.places), std::pair("kinds", &found.kinds),
                                     std::pair("modules", &found.modules)}) {
     json[name] = nlohmann::json::array();
     for (const PartLoss& p : *parts) json[name].push_back(part_json(p, found, plan, storage));

@@ -27,10 +27,10 @@ std::optional<WiderPart> wider(const StudentPart& part, const QuantizationPlan& 
 // The part's KL as a share of the student's.
 double share_of(const PartLoss& part, const KlByPart& all);
 
-// Two lines: the layer that loses most, and the worst of its matrices.
+// Two lines: the layer, embedding or output layer that loses most, of a layer its worst matrix, and what would help.
 void print_worst(const KlByPart& found, const QuantizationPlan& plan, DType storage);
 
-// {"positions", "kl", "layers", "kinds", "modules"}
+// {"positions", "kl", "places", "kinds", "modules"}
 nlohmann::json part_figures(const KlByPart& found, const QuantizationPlan& plan, DType storage);
 
 }  // namespace mixtape::cli

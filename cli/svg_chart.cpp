@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "cli/html_page.h"
@@ -186,13 +187,14 @@ std::string bar_chart(const std::vector<Bar>& bars) {
     out += rect(0.0, 1.0, at(b.value), kThick - 2.0, fmt::format("class=\"{}\"", b.style));
     if (has_error)
       out += line(at(b.value - b.error), kThick / 2.0, at(b.value + b.error), kThick / 2.0, "error");
-    out += fmt::format("</svg></span><span class=\"value\">{:.5f}{}</span></div>\n", b.value,
-                       has_error ? fmt::format(" +-{:.5f}", b.error) : "");
+    const int digits = digits_of(most);
+    out += fmt::format("</svg></span><span class=\"value\">{:.{}f}{}</span></div>\n", b.value, digits,
+                       has_error ? fmt::format(" +-{:.{}f}", b.error, digits) : "");
   }
   return out + "</div>\n";
 }
 
-std::string column_chart(const Axes& axes, const std::vector<Bar>& bars) {
+std::string column_chart(const Axes& axes, const std::vector<Bar>& bars, const std::vector<Curve>& styles) {
   std::vector<Point> ends;
   for (std::size_t i = 0; i < bars.size(); ++i) {
     const Bar& b = bars[i];
@@ -202,8 +204,11 @@ std::string column_chart(const Axes& axes, const std::vector<Bar>& bars) {
   }
   if (std::all_of(bars.begin(), bars.end(), [](const Bar& b) { return b.value == 0.0; })) return "";
   Axes named = axes;
-  for (std::size_t i = 0; i < bars.size(); i += std::max<std::size_t>(1, (bars.size() + 7) / 8))
-    named.x_ticks.push_back({static_cast<double>(i), bars[i].name});
+  const std::size_t step = std::max<std::size_t>(1, (bars.size() + 7) / 8);
+  for (std::size_t i = 0, numbers = 0; i < bars.size(); ++i) {
+    const bool is_number = !bars[i].name.empty() && std::isdigit(static_cast<unsigned char>(bars[i].name[0]));
+    if (is_number && numbers++ % step == 0) named.x_ticks.push_back({static_cast<double>(i), bars[i].name});
+  }
   const Plot plot(named, ends);
   std::string body = plot.frame();
   for (std::size_t i = 0; i < bars.size(); ++i) {
@@ -212,10 +217,20 @@ std::string column_chart(const Axes& axes, const std::vector<Bar>& bars) {
                  end = plot.y(b.value);
     body += rect(left, std::min(zero, end), plot.x(x + 0.4) - left, std::abs(zero - end),
                  fmt::format("class=\"{}\"", b.style),
-                 fmt::format("{} {}: {:.5f} +-{:.5f}", axes.x, b.name, b.value, b.error));
+                 fmt::format("{} {}: {:.3g} +-{:.1g}", axes.x, b.name, b.value, b.error));
     if (b.error > 0.0) body += whisker(plot, x, b.value, b.error);
   }
-  return svg(kWidth, kHeight, body);
+  std::vector<Curve> used;
+  for (const Curve& c : styles) {
+    if (std::any_of(bars.begin(), bars.end(), [&](const Bar& b) { return b.style == c.style; }))
+      used.push_back(c);
+  }
+  return legend(used) + svg(kWidth, kHeight, body);
+}
+
+int digits_of(double value) {
+  if (!(value > 0.0)) return 5;
+  return static_cast<int>(std::clamp(3.0 - std::floor(std::log10(value)), 5.0, 9.0));
 }
 
 std::string heat_chart(const HeatMap& map) {

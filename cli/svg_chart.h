@@ -40,8 +40,12 @@ struct Bar {
 };
 // From 0 on, one below the other; what lies below 0 has no length.
 std::string bar_chart(const std::vector<Bar>& bars);
-// Side by side, up and down from 0; the name of every few stands below. Empty where all are 0 or one is not finite.
-std::string column_chart(const Axes& axes, const std::vector<Bar>& bars);
+// Side by side, up and down from 0, below what the styles stand for; the name of every few that is a number stands
+// beneath. Empty where all are 0 or one is not finite.
+std::string column_chart(const Axes& axes, const std::vector<Bar>& bars, const std::vector<Curve>& styles);
+
+// Digits behind the point that tell values of this size apart, 5 to 9.
+int digits_of(double value);
 
 // A square for each entry that is set; `text` is shown where a pointer rests on it.
 struct Cell {

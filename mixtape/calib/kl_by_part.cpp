@@ -32,11 +32,11 @@ class PartMeasurement {
     KlByPart found;
     found.positions = std::ssize(student_);
     found.kl = mean_of(student_);
-    // Until the worst layer is known it counts as many matrices as the first one.
-    const std::int64_t others = std::ssize(parts.layers) + std::ssize(parts.kinds);
-    total_ = others + (parts.layers.empty() ? 0 : std::ssize(parts.layers[0].modules));
+    // Until the worst layer is known it counts as one that has a matrix of each kind.
+    const std::int64_t others = std::ssize(parts.places) + std::ssize(parts.kinds);
+    total_ = others + std::ssize(parts.kinds);
     report();
-    found.layers = losses(parts.layers);
+    found.places = losses(parts.places);
     const PartLoss* worst = worst_layer(found);
     const std::vector<StudentPart> modules = worst ? one_by_one(worst->part) : std::vector<StudentPart>();
     total_ = others + std::ssize(modules);
@@ -72,17 +72,29 @@ StudentParts parts_of(const QuantizationPlan& plan) {
   StudentParts parts;
   for (const PlannedModule& m : plan.modules) {
     if (!m.stored) continue;
-    if (const auto layer = layer_of(m.path)) add_to(parts.layers, str("model.layers.", *layer), m.path);
-    add_to(parts.kinds, name_in_layer(m.path), m.path);
+    const auto layer = layer_of(m.path);
+    add_to(parts.places, layer ? str("model.layers.", *layer) : m.path, m.path);
+    if (layer) add_to(parts.kinds, name_in_layer(m.path), m.path);
   }
   return parts;
 }
 
+bool is_layer(const StudentPart& part) { return !layer_of(part.name) && layer_of(part.name + "."); }
+
+const PartLoss* worst_of(const std::vector<PartLoss>& parts) {
+  const PartLoss* worst = nullptr;
+  for (const PartLoss& p : parts) {
+    if (!worst || p.kl.value > worst->kl.value) worst = &p;
+  }
+  return worst;
+}
+
 const PartLoss* worst_layer(const KlByPart& found) {
-  const auto worst =
-      std::max_element(found.layers.begin(), found.layers.end(),
-                       [](const PartLoss& a, const PartLoss& b) { return a.kl.value < b.kl.value; });
-  return worst == found.layers.end() ? nullptr : &*worst;
+  const PartLoss* worst = nullptr;
+  for (const PartLoss& p : found.places) {
+    if (is_layer(p.part) && (!worst || p.kl.value > worst->kl.value)) worst = &p;
+  }
+  return worst;
 }
 
 std::vector<TokenRow> first_positions(std::span<const TokenRow> rows, std::int64_t positions) {

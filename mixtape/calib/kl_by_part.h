@@ -22,8 +22,8 @@ struct StudentPart {
 };
 
 struct StudentParts {
-  std::vector<StudentPart> layers;  // each layer with all its matrices
-  std::vector<StudentPart> kinds;   // what has one name in all layers, and each matrix of no layer
+  std::vector<StudentPart> places;  // each layer with all its matrices, and each matrix of no layer
+  std::vector<StudentPart> kinds;   // what has one name in all layers
 };
 // In the plan's order.
 StudentParts parts_of(const QuantizationPlan& plan);
@@ -36,11 +36,14 @@ struct PartLoss {
 struct KlByPart {
   std::int64_t positions = 0;
   Estimate kl;  // of the student on them
-  std::vector<PartLoss> layers, kinds;
+  std::vector<PartLoss> places, kinds;
   std::vector<PartLoss> modules;  // each matrix of the layer that loses most
 };
 
-// The layer that loses most; null where no layer has a quantized matrix.
+// Whether the part is a layer, "model.layers.3".
+bool is_layer(const StudentPart& part);
+// The one that loses most; null where there is none.
+const PartLoss* worst_of(const std::vector<PartLoss>& parts);
 const PartLoss* worst_layer(const KlByPart& found);
 
 // The first rows, the last of them cut, that have `positions` positions in all, or all rows if there are fewer.
@@ -51,7 +54,7 @@ std::vector<TokenRow> first_positions(std::span<const TokenRow> rows, std::int64
 bool has_parts(const Student& student, const QuantizationPlan& plan);
 
 // Over these rows, full vocabulary, temperature 1, the student as a file in `storage` would hold it. For each part what
-// comes after its first layer is run again: about half the layers for each layer, all for each kind. Memory is that of
+// comes after its first layer is run again: about half the layers for each layer, all for each kind and the embedding. Memory is that of
 // ModuleKl. Reports parts as the stage "measuring parts". Throws invalid_argument for a student that has no parts to
 // measure, or rows without a position; interrupted between batches.
 KlByPart measure_kl_by_part(const Teacher& teacher, const Student& student, const QuantizationPlan& plan,

@@ -20,6 +20,7 @@ constexpr double kBackward = 2.2;      // of all gradients
 constexpr double kSampledPass = 1.2;   // of what one token takes that sees no others
 constexpr double kComparedHead = 2.5;  // both models' logits, and the figures
 constexpr double kTrainedHead = 4.5;
+constexpr double kPartHead = 1.5;  // the teacher's logits are there
 // Operations for each weight.
 constexpr double kRounding = 20.0, kLeastSquares = 800.0, kOptimizer = 600.0;
 // As many operations as a product would take at its rate. Following the student solves a system in 17 products.
@@ -263,11 +264,11 @@ class Expectation {
   // of its matrices.
   double measuring_parts() const {
     const StudentParts parts = parts_of(plan_);
-    const auto layers = static_cast<double>(parts.layers.size()),
+    const auto layers = static_cast<double>(parts.places.size()),
                kinds = static_cast<double>(parts.kinds.size());
     const double modules = layers > 0.0 ? kinds : 0.0;  // a layer has about one of each
     return tokens(use_.part_tokens, 1.0 + kStudentPass * (1.0 + 0.5 * layers + kinds + 0.5 * modules),
-                  kComparedHead * (1.0 + layers + kinds + modules));
+                  kPartHead * (1.0 + layers + kinds + modules));
   }
 
   void add_measuring() {

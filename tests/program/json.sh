@@ -45,11 +45,11 @@ assert calibrate["out"]["bytes"] == compared["models"][0]["bytes"]
 assert calibrate["out"]["weights"] == read("quantize")["out"]["weights"] == read("train")["out"]["weights"]
 assert all(read(name)["mixtape"] == calibrate["mixtape"] for name in ("doctor", "info", "gradcheck", "convert"))
 assert calibrate["text"]["train"]["fingerprint"] == read("train")["text"]["train"]["fingerprint"]
-# The parts: every layer and kind, the matrices of the worst layer, what more bits take.
+# The parts: every place and kind, the matrices of the worst layer, what more bits take.
 parts = calibrate["parts"]
-assert [p["name"] for p in parts["layers"]] == [f"model.layers.{i}" for i in range(5)], parts
+assert [p["name"] for p in parts["places"]] == ["model.embed_tokens"] + [f"model.layers.{i}" for i in range(5)], parts
 assert any(p["name"] == "mlp.up_proj" for p in parts["kinds"]) and len(parts["modules"]) == 6, parts
-worst = max(parts["layers"], key=lambda p: p["kl_lost"]["value"])
+worst = max(parts["places"][1:], key=lambda p: p["kl_lost"]["value"])
 assert worst["wider"]["option"] == f"--bits-for '{worst['name']}.*=4'" and worst["wider"]["bytes"] > 0, worst
 assert all(m["name"].startswith(worst["name"] + ".") for m in parts["modules"]), parts
 assert "parts" not in read("fitted") and read("budget")["modules"]
