@@ -164,7 +164,7 @@ void add_part_rows(std::vector<std::vector<std::string>>& rows, std::vector<Part
     const auto more = wider(parts[i].part, p.plan, p.storage);
     rows.push_back(
         {parts[i].part.name, with_error(parts[i].kl.value, parts[i].kl.error, digits_of(p.parts->kl.value)),
-         fmt::format("{:.1f} %", 100.0 * share_of(parts[i], *p.parts)),
+         fmt::format("{:.1f} %", 100.0 * share_of(parts[i], parts)),
          more ? "+" + format_bytes(static_cast<double>(more->bytes)) : "", more ? more->option : ""});
   }
 }
@@ -182,7 +182,7 @@ std::string place_chart(const std::vector<PartLoss>& places, const PartLoss* wor
     bars.push_back({label_of(p.part), style, p.kl.value, p.kl.error});
   }
   return column_chart(
-      {.x = "layer", .y = "KL lost"}, bars,
+      {.x = "layer", .y = "KL of the part alone"}, bars,
       {{"layer", "after", {}}, {"worst layer", "before", {}}, {"embedding, output layer", "plain", {}}});
 }
 
@@ -196,23 +196,26 @@ void add_parts(HtmlPage& page, const CalibrationPage& p) {
   page.heading("Where the loss sits");
   if (p.parts == nullptr) {
     page.paragraph(
-        "Not measured: the run was stopped, float tensors trained too, or the output layer is stored in "
-        "another way than the embedding that it is.");
+        "Not measured: the run was stopped, or the output layer is stored in another way than the embedding "
+        "that it "
+        "is.");
     return;
   }
   const KlByPart& found = *p.parts;
   const PartLoss* worst = worst_layer(found);
-  page.paragraph(fmt::format(
-      "How much lower the KL would be if one part of the copy were the original's again: on {} positions of "
-      "the validation rows, where it is {} as it stands. Matrices that learned together make up for each "
-      "other's errors, so the parts do not add up to the whole, and one below 0 does more good than harm.",
-      found.positions, with_error(found.kl.value, found.kl.error, digits_of(found.kl.value))));
+  page.paragraph(
+      fmt::format("The KL that each part of the copy causes alone, put into the original: on {} positions of "
+                  "the validation "
+                  "rows, where all parts together cause {}. Matrices that learned together make up for each "
+                  "other's errors, so "
+                  "that alone they cost more.",
+                  found.positions, with_error(found.kl.value, found.kl.error, digits_of(found.kl.value))));
   page.chart(place_chart(found.places, worst), "By layer, all its matrices together.");
   page.chart(part_chart(found.kinds), "By kind, in all layers together.");
   if (worst != nullptr && found.modules.size() > 1)
     page.chart(part_chart(found.modules), "The matrices of " + worst->part.name + ".");
   std::vector<std::vector<std::string>> rows = {
-      {"part", "KL lost", "share", "takes", "for the next wider format"}};
+      {"part", "KL alone", "share", "takes", "for the next wider format"}};
   add_part_rows(rows, found.places, 3, p);
   add_part_rows(rows, found.kinds, 3, p);
   add_part_rows(rows, found.modules, 3, p);

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
-#include "cli/json_report.h"
 #include "cli/progress.h"
 #include "cli/quote.h"
 #include "mixtape/calib/sensitivity.h"
@@ -59,9 +58,11 @@ std::string width_of(const WeightFormat& format) {
   return name;
 }
 
-nlohmann::json part_json(const PartLoss& p, const KlByPart& all, const QuantizationPlan& plan,
+nlohmann::json kl_json(Estimate kl) { return {{"mean", kl.value}, {"mean_error", kl.error}}; }
+
+nlohmann::json part_json(const PartLoss& p, const std::vector<PartLoss>& all, const QuantizationPlan& plan,
                          DType storage) {
-  nlohmann::json json = {{"name", p.part.name}, {"kl_lost", to_json(p.kl)}, {"share", share_of(p, all)}};
+  nlohmann::json json = {{"name", p.part.name}, {"kl", kl_json(p.kl)}, {"share", share_of(p, all)}};
   if (const auto more = wider(p.part, plan, storage))
     json["wider"] = {{"option", more->option}, {"bytes", more->bytes}};
   return json;
@@ -73,7 +74,7 @@ std::optional<KlByPart> measured_parts(const Teacher& teacher, const Student& st
                                        const QuantizationPlan& plan, DType storage,
                                        std::span<const TokenRow> rows, std::int64_t batch_size,
                                        bool is_written_on_stop, const RunHooks& hooks) {
-  if (rows.empty() || !has_parts(student, plan)) return std::nullopt;
+  if (rows.empty() || plan.unties_embeddings) return std::nullopt;
   try {
     return measure_kl_by_part(teacher, student, plan, storage, rows, batch_size, hooks);
   } catch (const Error& error) {
@@ -90,18 +91,21 @@ std::optional<WiderPart> wider(const StudentPart& part, const QuantizationPlan& 
                    bytes_of(part, plan, *next, storage) - bytes_of(part, plan, *now, storage)};
 }
 
-double share_of(const PartLoss& part, const KlByPart& all) {
-  return all.kl.value > 0.0 ? part.kl.value / all.kl.value : 0.0;
+double share_of(const PartLoss& part, const std::vector<PartLoss>& all) {
+  double sum = 0.0;
+  for (const PartLoss& p : all) sum += p.kl.value;
+  return sum > 0.0 ? part.kl.value / sum : 0.0;
 }
 
 void print_worst(const KlByPart& found, const QuantizationPlan& plan, DType storage) {
   const PartLoss* place = worst_of(found.places);
   if (place == nullptr || found.kl.value <= 0.0) return;
-  fmt::print("worst        {}, {:.0f} % of the KL (+-{:.0f})", place->part.name,
-             100.0 * share_of(*place, found), 100.0 * place->kl.error / found.kl.value);
+  fmt::print("worst        {}, {:.0f} % of what the parts lose", place->part.name,
+             100.0 * share_of(*place, found.places));
   const PartLoss* module = worst_of(found.modules);
   if (is_layer(place->part) && module != nullptr)
-    fmt::print(", {} alone {:.0f} %", name_in_layer(module->part.name), 100.0 * share_of(*module, found));
+    fmt::print("; in it {}, {:.0f} %", name_in_layer(module->part.name),
+               100.0 * share_of(*module, found.modules));
   fmt::print("\n");
   if (const auto more = wider(place->part, plan, storage))
     fmt::print("             {} takes {} more\n", more->option,
@@ -109,12 +113,11 @@ void print_worst(const KlByPart& found, const QuantizationPlan& plan, DType stor
 }
 
 nlohmann::json part_figures(const KlByPart& found, const QuantizationPlan& plan, DType storage) {
-  nlohmann::json json = {{"positions", found.positions},
-                         {"kl", {{"mean", found.kl.value}, {"mean_error", found.kl.error}}}};
+  nlohmann::json json = {{"positions", found.positions}, {"kl", kl_json(found.kl)}};
   for (const auto& [name, parts] : {std::pair("places", &found.places), std::pair("kinds", &found.kinds),
                                     std::pair("modules", &found.modules)}) {
     json[name] = nlohmann::json::array();
-    for (const PartLoss& p : *parts) json[name].push_back(part_json(p, found, plan, storage));
+    for (const PartLoss& p : *parts) json[name].push_back(part_json(p, *parts, plan, storage));
   }
   return json;
 }

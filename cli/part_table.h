@@ -9,7 +9,7 @@
 
 namespace mixtape::cli {
 
-// Nothing without rows, or for a student that has no parts to measure. A stop ends the run, unless what there is of it
+// Nothing without rows, or where the parts cannot be told apart (kl_by_part.h). A stop ends the run, unless what there is of it
 // shall be written: then it costs these figures alone.
 std::optional<KlByPart> measured_parts(const Teacher& teacher, const Student& student,
                                        const QuantizationPlan& plan, DType storage,
@@ -24,8 +24,8 @@ struct WiderPart {
 // Nothing where its matrices have several formats, or one that nothing but float is wider than.
 std::optional<WiderPart> wider(const StudentPart& part, const QuantizationPlan& plan, DType storage);
 
-// The part's KL as a share of the student's.
-double share_of(const PartLoss& part, const KlByPart& all);
+// The part's KL as a share of what all of its list cost, each alone.
+double share_of(const PartLoss& part, const std::vector<PartLoss>& all);
 
 // Two lines: the layer, embedding or output layer that loses most, of a layer its worst matrix, and what would help.
 void print_worst(const KlByPart& found, const QuantizationPlan& plan, DType storage);

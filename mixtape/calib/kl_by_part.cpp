@@ -24,18 +24,19 @@ std::vector<StudentPart> one_by_one(const StudentPart& part) {
 
 class PartMeasurement {
  public:
-  PartMeasurement(const Teacher& teacher, const ModuleKl::Matrices& matrices, std::span<const TokenRow> rows,
+  PartMeasurement(const Teacher& teacher, ModuleKl::Matrices matrices, std::span<const TokenRow> rows,
                   std::int64_t batch_size, const RunHooks& hooks)
-      : kl_(teacher, rows, batch_size, hooks, matrices), hooks_(hooks), student_(kl_.of_base()) {}
+      : matrices_(std::move(matrices)), kl_(teacher, rows, batch_size, hooks), hooks_(hooks) {}
 
   KlByPart run(const StudentParts& parts) {
     KlByPart found;
-    found.positions = std::ssize(student_);
-    found.kl = mean_of(student_);
     // Until the worst layer is known it counts as one that has a matrix of each kind.
     const std::int64_t others = std::ssize(parts.places) + std::ssize(parts.kinds);
     total_ = others + std::ssize(parts.kinds);
     report();
+    const std::vector<float> all = kl_.with(matrices_);
+    found.positions = std::ssize(all);
+    found.kl = mean_of(all);
     found.places = losses(parts.places);
     const PartLoss* worst = worst_layer(found);
     const std::vector<StudentPart> modules = worst ? one_by_one(worst->part) : std::vector<StudentPart>();
@@ -49,7 +50,9 @@ class PartMeasurement {
   std::vector<PartLoss> losses(const std::vector<StudentPart>& parts) {
     std::vector<PartLoss> all;
     for (const StudentPart& part : parts) {
-      all.push_back({part, mean_difference(kl_.without(part.modules), student_)});
+      ModuleKl::Matrices matrices;
+      for (const std::string& path : part.modules) matrices.emplace(path, matrices_.at(path));
+      all.push_back({part, mean_of(kl_.with(matrices))});
       ++done_;
       report();
     }
@@ -60,9 +63,9 @@ class PartMeasurement {
     hooks_.report({.stage = kPartStage, .done = done_, .total = total_, .unit = "parts"});
   }
 
+  ModuleKl::Matrices matrices_;
   ModuleKl kl_;
   const RunHooks& hooks_;
-  std::vector<float> student_;
   std::int64_t done_ = 0, total_ = 0;
 };
 
@@ -108,15 +111,11 @@ std::vector<TokenRow> first_positions(std::span<const TokenRow> rows, std::int64
   return taken;
 }
 
-bool has_parts(const Student& student, const QuantizationPlan& plan) {
-  return !student.floats_train && !plan.unties_embeddings;
-}
-
 KlByPart measure_kl_by_part(const Teacher& teacher, const Student& student, const QuantizationPlan& plan,
                             DType storage, std::span<const TokenRow> rows, std::int64_t batch_size,
                             const RunHooks& hooks) {
-  require(has_parts(student, plan), kPartStage,
-          ": float tensors trained or the output layer is untied, expected neither");
+  require(!plan.unties_embeddings, kPartStage,
+          ": the output layer has a format of its own, expected that of the embedding");
   PartMeasurement measurement(teacher, with_stored_values(student, storage).quantized, rows, batch_size,
                               hooks);
   return measurement.run(parts_of(plan));

@@ -1,6 +1,5 @@
-// Where a student's KL to its teacher comes from: how much lower it is where parts of the student are the teacher's own
-// again. Matrices that learned together make up for each other's errors, so the parts don't add up to the whole, and
-// one that is given back may even do harm.
+// Where a student's KL to its teacher comes from: the KL that each of its parts causes alone, in the teacher. Matrices that
+// learned together make up for each other's errors: alone they cost more than together.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace mixtape {
 
-// Quantized matrices that are given back together.
+// Quantized matrices that are looked at together.
 struct StudentPart {
   std::string name;                  // "model.layers.3", "mlp.down_proj", "lm_head"
   std::vector<std::string> modules;  // paths
@@ -30,12 +29,12 @@ StudentParts parts_of(const QuantizationPlan& plan);
 
 struct PartLoss {
   StudentPart part;
-  Estimate kl;  // of the student minus that of the student with the part given back, by pairs of positions
+  Estimate kl;  // of the teacher with the student's matrices there
 };
 
 struct KlByPart {
   std::int64_t positions = 0;
-  Estimate kl;  // of the student on them
+  Estimate kl;  // of all parts together on them
   std::vector<PartLoss> places, kinds;
   std::vector<PartLoss> modules;  // each matrix of the layer that loses most
 };
@@ -49,14 +48,11 @@ const PartLoss* worst_layer(const KlByPart& found);
 // The first rows, the last of them cut, that have `positions` positions in all, or all rows if there are fewer.
 std::vector<TokenRow> first_positions(std::span<const TokenRow> rows, std::int64_t positions);
 
-// Whether it can be measured: not where float tensors trained too, or an output layer has its own format though it is
-// the embedding in the teacher.
-bool has_parts(const Student& student, const QuantizationPlan& plan);
-
-// Over these rows, full vocabulary, temperature 1, the student as a file in `storage` would hold it. For each part what
-// comes after its first layer is run again: about half the layers for each layer, all for each kind and the embedding. Memory is that of
-// ModuleKl. Reports parts as the stage "measuring parts". Throws invalid_argument for a student that has no parts to
-// measure, or rows without a position; interrupted between batches.
+// Over these rows, full vocabulary, temperature 1, the student's matrices as a file in `storage` would hold them. For each
+// part what comes after its first layer is run again: about half the layers for each layer, all for each kind and the
+// embedding. Memory is that of ModuleKl. Reports parts as the stage "measuring parts". Throws invalid_argument for a plan
+// that gives an output layer a format of its own though it is the embedding in the teacher, or rows without a position;
+// interrupted between batches.
 KlByPart measure_kl_by_part(const Teacher& teacher, const Student& student, const QuantizationPlan& plan,
                             DType storage, std::span<const TokenRow> rows, std::int64_t batch_size,
                             const RunHooks& hooks = {});

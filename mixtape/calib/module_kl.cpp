@@ -57,20 +57,14 @@ std::vector<float> ModuleKl::of_base() const {
   return kl(base_, std::ssize(teacher_.model().config().layers));
 }
 
-std::vector<float> ModuleKl::with(const std::string& path, const QuantizedWeight& weight) const {
-  Matrices matrices = base_;
-  matrices.insert_or_assign(path, weight);
-  return kl(matrices, first_layer_of(path));
-}
-
-std::vector<float> ModuleKl::without(std::span<const std::string> paths) const {
-  Matrices matrices = base_;
+std::vector<float> ModuleKl::with(const Matrices& matrices) const {
+  Matrices all = base_;
   std::int64_t first = std::ssize(teacher_.model().config().layers);
-  for (const std::string& path : paths) {
-    matrices.erase(path);
+  for (const auto& [path, weight] : matrices) {
+    all.insert_or_assign(path, weight);
     first = std::min(first, first_layer_of(path));
   }
-  return kl(matrices, first);
+  return kl(all, first);
 }
 
 // -1 for the embedding, the number of layers for the output layer.

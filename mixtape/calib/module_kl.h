@@ -27,10 +27,8 @@ class ModuleKl {
   // KL(teacher || model), full vocabulary, temperature 1, by position of the rows that has a target, always in one order.
   // Throw interrupted between batches. The model is the base;
   std::vector<float> of_base() const;
-  // with `weight` as the matrix of this path;
-  std::vector<float> with(const std::string& path, const QuantizedWeight& weight) const;
-  // with the teacher's own matrices of these paths, one or more.
-  std::vector<float> without(std::span<const std::string> paths) const;
+  // with these in place of the matrices of their paths.
+  std::vector<float> with(const Matrices& matrices) const;
 
  private:
   struct Part {

@@ -49,7 +49,7 @@ assert calibrate["text"]["train"]["fingerprint"] == read("train")["text"]["train
 parts = calibrate["parts"]
 assert [p["name"] for p in parts["places"]] == ["model.embed_tokens"] + [f"model.layers.{i}" for i in range(5)], parts
 assert any(p["name"] == "mlp.up_proj" for p in parts["kinds"]) and len(parts["modules"]) == 6, parts
-worst = max(parts["places"][1:], key=lambda p: p["kl_lost"]["value"])
+worst = max(parts["places"][1:], key=lambda p: p["kl"]["mean"])
 assert worst["wider"]["option"] == f"--bits-for '{worst['name']}.*=4'" and worst["wider"]["bytes"] > 0, worst
 assert all(m["name"].startswith(worst["name"] + ".") for m in parts["modules"]), parts
 assert "parts" not in read("fitted") and read("budget")["modules"]
