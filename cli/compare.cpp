@@ -147,8 +147,9 @@ std::string page_of(const std::vector<Candidate>& students) {
     marks.push_back({s.name, s.size.bytes / 1e6, e.kl->mean, e.kl->mean_error, is_best});
     rows.push_back({std::to_string(marks.size()) + (is_best ? "*" : ""), s.name, format_bytes(s.size.bytes),
                     fmt::format("{:.3f}", s.size.bits_per_weight()),
-                    with_error(e.kl->mean, e.kl->mean_error, 5), with_error(beside.value, beside.error, 5),
-                    perplexity(e.perplexity, e.perplexity_error), fmt::format("{:.4f}", e.kl->p99),
+                    with_error(e.kl->mean, e.kl->mean_error, digits_of(e.kl->mean)),
+                    with_error(beside.value, beside.error, 5), perplexity(e.perplexity, e.perplexity_error),
+                    fmt::format("{:.4f}", e.kl->p99),
                     with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %"});
   }
   page.heading("KL over size");

@@ -14,7 +14,7 @@ constexpr const char* kStyle = R"(
   :root { --paper: #15171a; --ink: #e6e7e9; --faint: #9aa0a8; --line: #3a3e44; --before: #e8935f; --after: #6bb1ea; }
 }
 body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 0 auto;
-  max-width: 52rem; padding: 1rem; -webkit-text-size-adjust: 100%; }
+  max-width: 60rem; padding: 1rem; -webkit-text-size-adjust: 100%; }
 h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
 h2 { break-after: avoid; font-size: 1.15rem; margin: 2rem 0 .5rem; }
 p { margin: .5rem 0; overflow-wrap: anywhere; }
@@ -39,7 +39,8 @@ polyline.plain { fill: none; stroke: var(--faint); }
 .bar { grid-template-columns: 13rem 1fr 10.5rem; margin: .2rem 0; }
 .cells { grid-template-columns: 13rem 1fr; }
 .bar svg { height: 1.1rem; }
-.cells svg { height: 1.2rem; margin: .08rem 0; }
+.cells svg { height: 1.25rem; }
+.cells rect { stroke: var(--paper); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
 .name { font-size: .9rem; overflow-wrap: anywhere; }
 .value { font-size: .9rem; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .ends { color: var(--faint); display: flex; font-size: .8rem; justify-content: space-between; }

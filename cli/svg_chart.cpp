@@ -252,7 +252,7 @@ std::string heat_chart(const HeatMap& map) {
         html_text(map.rows[r]), columns);
     for (std::size_t c = 0; c < map.cells[r].size(); ++c) {
       if (const std::optional<Cell>& cell = map.cells[r][c])
-        out += rect(static_cast<double>(c) + 0.04, 0.0, 0.92, 1.0, colour(*cell), cell->text);
+        out += rect(static_cast<double>(c), 0.0, 1.0, 1.0, colour(*cell), cell->text);
     }
     out += "</svg></div>\n";
   }
