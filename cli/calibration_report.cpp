@@ -21,10 +21,18 @@ constexpr int kHint = 2;  // standard errors; less may well be chance
 // Of a model on text that it was made for; far more says that the text isn't what it seems.
 constexpr double kOddPerplexity = 100.0;
 
+// 79 columns, as a terminal has 80.
+void print_row(const std::string& name, const std::string& perplexity, const std::string& kl,
+               const std::string& median, const std::string& p99, const std::string& top1) {
+  const std::string line =
+      fmt::format("{:<15}{:>15}{:>18}{:>10}{:>8}{:>13}", name, perplexity, kl, median, p99, top1);
+  fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+}
+
 void print_row(const char* name, const Evaluation& e) {
-  fmt::print("{:<16}{:>18}{:>21}{:>12.5f}{:>10.4f}{:>17}\n", name,
-             with_error(e.perplexity, e.perplexity_error, 3), with_error(e.kl->mean, e.kl->mean_error, 5),
-             e.kl->median, e.kl->p99, with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %");
+  print_row(name, short_perplexity(e.perplexity, e.perplexity_error),
+            with_error(e.kl->mean, e.kl->mean_error, 5), fmt::format("{:.5f}", e.kl->median),
+            fmt::format("{:.4f}", e.kl->p99), with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2));
 }
 
 std::vector<std::string> unseen_experts(const TrainReport& report) {
@@ -87,17 +95,17 @@ void print_stages(const CalibrationReport& report) {
 
 void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_best) {
   const TrainReport& t = r.training;
-  fmt::print("\n{:<16}{:>18}{:>21}{:>12}{:>10}{:>17}\n", "", "ppl", "KL mean", "KL median", "KL p99",
-             "same top 1");
-  fmt::print("{:<16}{:>18}\n", "teacher",
-             with_error(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error, 3));
+  fmt::print("\n");
+  print_row("", "ppl", "KL mean", "KL median", "KL p99", "same top 1 %");
+  print_row("teacher", short_perplexity(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error), "",
+            "", "", "");
   print_row("plain rounding", r.initial);
   if (r.result) {
     print_row("calibrated", *r.result);
     const KlCut cut = kl_cut(r.initial, *r.result);
     fmt::print("KL cut by {:.1f} % (+-{:.1f}, paired); ", 100.0 * cut.share, 100.0 * cut.error);
   }
-  fmt::print("{:.3f} bits per weight; {}peak {}\n", bits_per_weight, training_summary(t, keeps_best),
+  fmt::print("{:.3f} bits per weight\n{}peak {}\n", bits_per_weight, training_summary(t, keeps_best),
              format_bytes(static_cast<double>(peak_resident_bytes())));
 }
 

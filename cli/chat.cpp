@@ -8,7 +8,6 @@
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "cli/commands.h"
 #include "cli/loaded_model.h"
@@ -26,8 +25,7 @@
 namespace mixtape::cli {
 namespace {
 
-constexpr std::string_view kCommands[] = {"/again  another answer", "/clear  begin anew", "/help",
-                                          "/exit, or Ctrl-D"};
+constexpr const char* kCommands = "/again  another answer    /clear  begin anew    /help    /exit, or Ctrl-D";
 
 struct ChatCommand {
   ModelOptions model;
@@ -166,8 +164,7 @@ class Party {
 
 // A line, and those that it is continued by; false at the end of the input.
 bool read_message(bool is_terminal, std::string& text) {
-  const InterruptScope interrupts(is_terminal ? "\n[Ctrl-C again, or Ctrl-D, ends the conversation]\n> "
-                                              : nullptr);
+  const InterruptScope interrupts(is_terminal ? "\n[Ctrl-C again, or Ctrl-D, ends the chat]\n> " : nullptr);
   text.clear();
   for (bool goes_on = true; goes_on;) {
     if (is_terminal) {
@@ -199,20 +196,6 @@ bool is_cut(bool is_terminal, const std::string& text) {
   return true;
 }
 
-// In as many lines as the terminal is wide for.
-void show_commands() {
-  const auto width = static_cast<std::size_t>(terminal_width());
-  std::string line;
-  for (const std::string_view command : kCommands) {
-    if (!line.empty() && line.size() + 4 + command.size() >= width) {
-      note(line);
-      line.clear();
-    }
-    line += (line.empty() ? "" : "    ") + std::string(command);
-  }
-  note(line);
-}
-
 // A word that begins with a slash.
 bool is_command(const std::string& text) {
   return text.starts_with('/') &&
@@ -240,7 +223,7 @@ class Conversation {
 
   // Whether every message had its answer.
   bool run() {
-    if (is_terminal_) show_commands();
+    if (is_terminal_) note(kCommands);
     bool all_answered = true;
     std::string text;
     while (read_message(is_terminal_, text)) {
@@ -276,7 +259,7 @@ class Conversation {
       return false;
     }
     if (command != "/help") note("unknown command " + printable(command));
-    show_commands();
+    note(kCommands);
     return command == "/help";
   }
 

@@ -63,8 +63,6 @@ std::vector<Candidate> open_students(const std::vector<std::string>& names, std:
   return students;
 }
 
-std::string perplexity(double value, double error) { return with_error(value, error, value < 100.0 ? 3 : 1); }
-
 void print_table(const std::vector<Candidate>& students) {
   const Evaluation& first = students[0].evaluation;
   fmt::print("\n{:<4}{:>10}{:>7}  {}\n", "", "size", "bits", "model");
@@ -81,11 +79,11 @@ void print_table(const std::vector<Candidate>& students) {
     fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
   };
   row("", "ppl", "KL mean", "KL p99", "same top 1 %", "KL minus that of 1");
-  row("teacher", perplexity(first.teacher_perplexity, first.teacher_perplexity_error), "", "", "", "");
+  row("teacher", short_perplexity(first.teacher_perplexity, first.teacher_perplexity_error), "", "", "", "");
   for (std::size_t i = 0; i < students.size(); ++i) {
     const Evaluation& e = students[i].evaluation;
     const Estimate beside = kl_difference(first, e);
-    row(std::to_string(i + 1), perplexity(e.perplexity, e.perplexity_error),
+    row(std::to_string(i + 1), short_perplexity(e.perplexity, e.perplexity_error),
         with_error(e.kl->mean, e.kl->mean_error, 5), fmt::format("{:.4f}", e.kl->p99),
         with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2),
         i == 0 ? "" : fmt::format("{:+.5f} +-{:.5f}", beside.value, beside.error));
@@ -148,8 +146,8 @@ std::string page_of(const std::vector<Candidate>& students) {
     rows.push_back({std::to_string(marks.size()) + (is_best ? "*" : ""), s.name, format_bytes(s.size.bytes),
                     fmt::format("{:.3f}", s.size.bits_per_weight()),
                     with_error(e.kl->mean, e.kl->mean_error, digits_of(e.kl->mean)),
-                    with_error(beside.value, beside.error, 5), perplexity(e.perplexity, e.perplexity_error),
-                    fmt::format("{:.4f}", e.kl->p99),
+                    with_error(beside.value, beside.error, 5),
+                    short_perplexity(e.perplexity, e.perplexity_error), fmt::format("{:.4f}", e.kl->p99),
                     with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %"});
   }
   page.heading("KL over size");

@@ -15,6 +15,10 @@ std::string with_error(double value, double error, int digits) {
   return fmt::format("{:.{}f} +-{:.{}f}", value, digits, error, digits);
 }
 
+std::string short_perplexity(double value, double error) {
+  return with_error(value, error, value < 100.0 ? 3 : 1);
+}
+
 void print_figures(const std::string& title, const Evaluation& e) {
   if (!title.empty()) fmt::print("{}\n", title);
   fmt::print("positions        {}\n", e.positions);

@@ -12,5 +12,7 @@ void print_figures(const std::string& title, const Evaluation& e);
 
 // "0.12345 +-0.00012"
 std::string with_error(double value, double error, int digits);
+// The same with fewer digits for large ones.
+std::string short_perplexity(double value, double error);
 
 }  // namespace mixtape::cli

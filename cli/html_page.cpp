@@ -71,7 +71,7 @@ mark { background: var(--before); color: var(--paper); padding: 0 .15em; print-c
   :root { color-scheme: light; --paper: #fff; --ink: #000; --faint: #444; --line: #bbb; --before: #c4632b; --after: #1f6fb2; }
   body { font-size: 11pt; max-width: none; }
   .wide { overflow-x: visible; }
-  th, td { white-space: normal; }
+  table { font-size: 8.5pt; }
 }
 )";
 
