@@ -48,7 +48,7 @@ polyline.plain { fill: none; stroke: var(--faint); }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top;
   white-space: nowrap; }
-td:last-child { overflow-wrap: anywhere; white-space: normal; }
+th, td:last-child { overflow-wrap: anywhere; white-space: normal; }
 tr, .example { break-inside: avoid; }
 pre, code { font: .85rem/1.45 ui-monospace, monospace; }
 pre { border-left: 3px solid var(--line); margin: .15rem 0 1rem; overflow-wrap: anywhere; padding-left: .6rem;

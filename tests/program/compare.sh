@@ -42,6 +42,14 @@ END
   expect 0 "closest  1 and 2, which are equal on this text" compare -m "$work/3" "$work/3" --base "$work/base" --batch 2 --dtype f32
   expect 0 "closest" $compare --teacher "$model" $text --max-tokens 400 --device cpu --json -
 
+  # What another one is smaller and closer than is off the frontier.
+  expect 0 "wrote" quantize --model "$model" --out "$work/q5.gguf" --type q5_0
+  expect 0 "closest  2: KL" compare "$work/4" "$work/q5.gguf" --base "$work/base" --json "$work/1.json" --html "$work/page.html"
+  python3 -c 'import json, sys
+assert [m["on_frontier"] for m in json.load(open(sys.argv[1]))["models"]] == [False, True]' "$work/1.json" || complain "the frontier"
+  python3 tests/program/check_page.py "$work/page.html" "beaten in both" "2*" || complain "compare --html of two"
+  rm "$work/q5.gguf" "$work/1.json" "$work/page.html"
+
   # Whichever comes first, and whatever it is stored in, the figures are the same; a base's length is that of its text.
   expect 0 "wrote" quantize --model "$work/q.gguf" --out "$work/narrow" --bits 3 --group-size 32
   expect 0 "activations  f32" compare "$work/narrow" "$work/3" --teacher "$model" $text --json "$work/1.json"
