@@ -299,8 +299,8 @@ std::int64_t part_tokens_of(const ModelConfig& config, const QuantizationPlan& p
                             const Device& device) {
   constexpr double kShare = 0.05, kFewest = 128.0;
   const double head = 2.0 * static_cast<double>(config.vocab_size * config.hidden_size);
-  const Pace operations{
-      .layers = std::max(2.0 * weights_per_token(config) - head, 1.0), .head = head, .product = 1.0};
+  const double layers = std::max(2.0 * weights_per_token(config) - head, 1.0);
+  const Pace operations{.layers = layers, .head = head, .product = 1.0, .sampled = layers + head};
   WorkUse work = use;
   work.part_tokens = 0;
   const double all = Forecast(expected_stages(config, plan, work, operations)).seconds();
