@@ -47,9 +47,9 @@ std::vector<std::string> unseen_experts(const TrainReport& report) {
 
 // The first few, each on a line: the experts of a large model fill pages.
 void print_notes(const std::vector<std::string>& notes) {
-  constexpr std::size_t kMost = 3, kWidth = 98;
+  constexpr std::size_t kMost = 3, kColumns = 98;
   for (const std::string& note : std::span(notes).first(std::min(kMost, notes.size())))
-    fmt::print("  {}\n", note.size() > kWidth ? note.substr(0, kWidth - 4) + " ..." : note);
+    fmt::print("  {}\n", note.size() > kColumns ? note.substr(0, kColumns - 4) + " ..." : note);
   if (notes.size() > kMost)
     fmt::print("  and {} more like these (the report of --json has all)\n", notes.size() - kMost);
 }
