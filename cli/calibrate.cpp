@@ -16,9 +16,9 @@
 #include "cli/model_card.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
+#include "cli/part_table.h"
 #include "cli/prediction.h"
 #include "cli/quote.h"
-#include "cli/terminal.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/fingerprint.h"
 #include "mixtape/calib/importance.h"
@@ -29,9 +29,6 @@
 
 namespace mixtape::cli {
 namespace {
-
-// Of a model on text that it was made for; far more says that the text isn't what it seems.
-constexpr double kOddPerplexity = 100.0;
 
 class CalibrateRun {
  public:
@@ -78,7 +75,7 @@ class CalibrateRun {
       fail(ErrorCode::interrupted, "interrupted after ", training().steps_done, " steps");
     write(display);
     write_importance();
-    report_file_.write(report());
+    report_file_.write_model(report(), o_.quantize.out, seconds_);
     if (page_file_.wanted()) page_file_.write_text(page());
     checkpoint_->remove();
     print_outcome();  // last: standard output may fail
@@ -155,6 +152,12 @@ class CalibrateRun {
     };
     if (importance_) options.on_statistics = add;
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
+    if (!calibration_.report.stopped_early) {
+      const std::int64_t tokens = o_.part_tokens(opened_.config, plan_, data_, device_);
+      parts_ = measured_parts(teacher, calibration_.student, plan_, storage_,
+                              first_positions(data_.validation, tokens), options.evaluation_batch,
+                              o_.write_on_interrupt, display.hooks());
+    }
     seconds_ = watch.seconds();
     if (!importance_ || is_visited || calibration_.report.stopped_early) return;
     // A run that is gone on with after its fits gathers none.
@@ -254,11 +257,8 @@ class CalibrateRun {
                  training().steps_done, training().best_step, printable(o_.quantize.out));
     }
     print_course(training());
+    if (parts_) print_worst(*parts_, plan_, storage_);
     print_verdict(r);
-    if (r.initial.teacher_perplexity > kOddPerplexity) {
-      warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",
-                       r.initial.teacher_perplexity));
-    }
     print_next(o_.quantize.out, gguf_.has_value());
   }
 
@@ -267,16 +267,15 @@ class CalibrateRun {
 
   // The settings, and the figures that are the same on every run.
   nlohmann::json record() const {
-    nlohmann::json json = model_record("calibrate", o_.model, o_.quantize, bits_per_weight());
-    json.update(o_.record());
-    json.update({{"device", devices_->name()},
-                 {"dtype", name(compute_)},
-                 {"train_tokens", count_positions(data_.train)},
-                 {"validation_tokens", count_positions(data_.validation)},
-                 {"report_tokens", count_positions(data_.report)}});
+    nlohmann::json json = model_record("calibrate", o_.model.path, opened_.config, size(), plan_);
+    json.update({{"settings", o_.settings()},
+                 {"text", o_.text.record(data_)},
+                 {"seed", o_.text.seed},
+                 {"device", devices_->name()},
+                 {"dtype", name(compute_)}});
     const CalibrationReport& r = calibration_.report;
     json.update(figures(r));
-    json["report_groups"] = group_figures(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
+    json["groups"] = group_figures(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
     return json;
   }
 
@@ -284,15 +283,15 @@ class CalibrateRun {
     nlohmann::json json = record();
     json.update(course(calibration_.report));
     json.update(prediction_.figures());
-    json["run_seconds"] = seconds_;
     if (chooses_bits()) json["modules"] = module_figures(plan_, losses_);
+    if (parts_) json["parts"] = part_figures(*parts_, plan_, storage_);
     return json;
   }
 
   std::string page() const {
     return CalibrationPage{
         o_.quantize.out, o_.model.path, version_record(), bits_per_weight(), calibration_.report,
-        data_,           plan_,         opened_.tokenizer}
+        data_,           plan_,         storage_,         opened_.tokenizer, parts_ ? &*parts_ : nullptr}
         .html();
   }
 
@@ -317,7 +316,8 @@ class CalibrateRun {
   std::optional<Checkpoint> checkpoint_;
   std::vector<ModuleLosses> losses_;  // of the modules whose bits are chosen
   Calibration calibration_;
-  GgufLoss gguf_loss_;  // nothing of a directory
+  std::optional<KlByPart> parts_;  // of --html
+  GgufLoss gguf_loss_;             // nothing of a directory
   Prediction prediction_{o_, opened_, plan_, compute_, tape_, std::ssize(devices_->devices())};
   double seconds_ = 0.0;  // of all stages
 };

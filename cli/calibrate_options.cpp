@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/inputs.h"
+#include "cli/model_card.h"
 #include "cli/outputs.h"
 #include "mixtape/calib/block_codes.h"
 #include "mixtape/calib/cached_teacher.h"
@@ -207,19 +208,18 @@ std::vector<std::string> CalibrateOptions::inputs() const {
   return all;
 }
 
-nlohmann::json CalibrateOptions::record() const {
-  return {{"recipe", recipe},
-          {"fit", fit},
-          {"train", trained},
-          {"text", text.describe()},
-          {"length", text.length},
-          {"seed", text.seed},
-          {"batch", dwq.train.batch_size},
-          {"temperature", dwq.loss.temperature},
-          {"top_k", dwq.loss.top_k},
-          {"clip", dwq.train.clip_norm},
-          {"validate_every", dwq.train.validate_every},
-          {"reference_compat", reference_compat}};
+nlohmann::json CalibrateOptions::settings() const {
+  nlohmann::json json = quantize_settings(quantize);
+  json.update({{"recipe", recipe},
+               {"fit", fit},
+               {"train", trained},
+               {"batch", dwq.train.batch_size},
+               {"temperature", dwq.loss.temperature},
+               {"top_k", dwq.loss.top_k},
+               {"clip", dwq.train.clip_norm},
+               {"validate_every", dwq.train.validate_every},
+               {"reference_compat", reference_compat}});
+  return json;
 }
 
 SensitivityOptions CalibrateOptions::sensitivity() const {
@@ -270,6 +270,11 @@ WorkUse CalibrateOptions::work_use(const CalibrationData& data, std::int64_t dev
   use.gate = !reference_compat;
   use.checkpoint_blocks = train.checkpoint_blocks;
   return use;
+}
+
+std::int64_t CalibrateOptions::part_tokens(const ModelConfig& config, const QuantizationPlan& plan,
+                                           const CalibrationData& data, const Device& device) const {
+  return html_file.empty() ? 0 : part_tokens_of(config, plan, work_use(data, 1), device);
 }
 
 std::vector<Method> CalibrateOptions::methods() const {

@@ -48,7 +48,7 @@ struct CalibrateOptions {
   bool has_written_plan() const;
   std::vector<std::string> inputs() const;  // files and directories that are read
   // For what is written of a result.
-  nlohmann::json record() const;
+  nlohmann::json settings() const;
 
   bool trains() const { return trained != "nothing"; }
   // What is measured where bits are chosen.
@@ -57,6 +57,9 @@ struct CalibrateOptions {
   MemoryUse memory_use(std::int64_t training_rows, std::int64_t devices) const;
   // Of rows as they are or will be, and of the first of `devices`.
   WorkUse work_use(const CalibrationData& data, std::int64_t devices) const;
+  // On how many the KL by part is measured, which --html shows; 0 without that. The same whatever shares the run.
+  std::int64_t part_tokens(const ModelConfig& config, const QuantizationPlan& plan,
+                           const CalibrationData& data, const Device& device) const;
   // Fits, then training, as far as asked for.
   std::vector<Method> methods() const;
 };

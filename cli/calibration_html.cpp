@@ -9,7 +9,11 @@
 
 #include "cli/evaluation_table.h"
 #include "cli/html_page.h"
+#include "cli/part_table.h"
+#include "cli/progress.h"
+#include "cli/quantize_options.h"
 #include "cli/svg_chart.h"
+#include "mixtape/io/tensor_list.h"
 
 namespace mixtape::cli {
 namespace {
@@ -39,8 +43,7 @@ void add_summary(HtmlPage& page, const CalibrationReport& r) {
   page.table(rows);
   page.paragraph(
       "KL is the mean over positions of KL(original || copy), full vocabulary, temperature 1. +- is the "
-      "standard "
-      "error.");
+      "standard error.");
 }
 
 void add_stages(HtmlPage& page, const CalibrationReport& r) {
@@ -89,7 +92,7 @@ void add_distribution(HtmlPage& page, const CalibrationReport& r) {
     axes.x_ticks.push_back({static_cast<double>(i), fmt::format("{:g}", shares[i])});
   std::vector<Curve> curves = {percentiles("plain rounding", "before", r.initial.by_position.kl, shares)};
   if (r.result) curves.push_back(percentiles("calibrated", "after", r.result->by_position.kl, shares));
-  page.heading("Where the distance lies");
+  page.heading("How the distance is spread");
   page.chart(curve_chart(axes, curves), "The hardest positions are on the right.");
 }
 
@@ -110,20 +113,6 @@ void add_sources(HtmlPage& page, const CalibrationReport& r, const std::vector<R
   page.table(rows);
 }
 
-// "model.layers.3.mlp.up_proj": layer 3, "mlp.up_proj".
-struct ModulePlace {
-  std::optional<std::size_t> layer;
-  std::string part;
-};
-ModulePlace place_of(const std::string& path) {
-  const std::string mark = "layers.";
-  const std::size_t at = path.find(mark);
-  const std::size_t begin = at == path.npos ? at : at + mark.size(),
-                    end = at == path.npos ? at : path.find('.', begin);
-  if (end == path.npos) return {std::nullopt, path};
-  return {std::stoul(path.substr(begin, end - begin)), path.substr(end + 1)};
-}
-
 void put(HeatMap& map, const std::string& row, std::size_t column, Cell cell) {
   auto found = std::find(map.rows.begin(), map.rows.end(), row);
   if (found == map.rows.end()) {
@@ -136,23 +125,101 @@ void put(HeatMap& map, const std::string& row, std::size_t column, Cell cell) {
   cells[column] = std::move(cell);
 }
 
+// Bits in one colour, the stronger the more; float in the other.
+Cell cell_of(const StoredAs& stored, const std::string& text) {
+  if (!stored) return {1.0, "before", text};
+  return {static_cast<double>(stored->bits) / 8.0, "after", text};
+}
+
 void add_bits(HtmlPage& page, const QuantizationPlan& plan) {
-  HeatMap map{.rows = {}, .cells = {}, .columns = "layer", .most = 8.0};
-  std::vector<std::vector<std::string>> others = {{"outside the layers", ""}};
+  HeatMap map{.rows = {}, .cells = {}, .columns = "layer", .legend = {}};
+  std::map<std::string, std::pair<StoredAs, int>> formats;
+  std::vector<std::vector<std::string>> others = {{"outside the layers", "stored as"}};
   for (const PlannedModule& m : plan.modules) {
     if (m.kind == TensorKind::vector) continue;
-    const ModulePlace place = place_of(m.path);
-    const std::string name = m.stored ? m.stored->name() : "float";
-    if (!place.layer) {
-      others.push_back({m.path, name});
+    const std::string name = stored_name(m.stored);
+    auto& [format, count] = formats[name];
+    format = m.stored;
+    ++count;
+    if (const auto layer = layer_of(m.path)) {
+      put(map, name_in_layer(m.path), static_cast<std::size_t>(*layer),
+          cell_of(m.stored, m.path + ": " + name));
     } else {
-      put(map, place.part, *place.layer,
-          {m.stored ? static_cast<double>(m.stored->bits) : 16.0, m.path + ": " + name});
+      others.push_back({m.path, name});
     }
   }
+  for (const auto& [name, format] : formats)
+    map.legend.push_back(cell_of(format.first, fmt::format("{}: {} matrices", name, format.second)));
   page.heading("Bits of each matrix");
-  page.chart(heat_chart(map), "The darker, the more bits; rest the pointer on a square for its format.");
+  page.chart(heat_chart(map), "Each square is a matrix of a layer.");
   if (others.size() > 1) page.table(others);
+}
+
+// Of the worst parts of a list, as rows of a table.
+void add_part_rows(std::vector<std::vector<std::string>>& rows, std::vector<PartLoss> parts, std::size_t most,
+                   const CalibrationPage& p) {
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const PartLoss& a, const PartLoss& b) { return a.kl.value > b.kl.value; });
+  for (std::size_t i = 0; i < std::min(most, parts.size()); ++i) {
+    const auto more = wider(parts[i].part, p.plan, p.storage);
+    rows.push_back(
+        {parts[i].part.name, with_error(parts[i].kl.value, parts[i].kl.error, digits_of(p.parts->kl.value)),
+         fmt::format("{:.1f} %", 100.0 * share_of(parts[i], parts)),
+         more ? "+" + format_bytes(static_cast<double>(more->bytes)) : "", more ? more->option : ""});
+  }
+}
+
+// Layers by their numbers, matrices by their names in the layer.
+std::string label_of(const StudentPart& part) {
+  return is_layer(part) ? std::to_string(*layer_of(part.name + ".")) : name_in_layer(part.name);
+}
+
+// What is no layer stands where it works, at the begin or the end.
+std::string place_chart(const std::vector<PartLoss>& places, const PartLoss* worst) {
+  std::vector<Bar> bars;
+  for (const PartLoss& p : places) {
+    const char* style = !is_layer(p.part) ? "plain" : &p == worst ? "before" : "after";
+    bars.push_back({label_of(p.part), style, p.kl.value, p.kl.error});
+  }
+  return column_chart(
+      {.x = "layer", .y = "KL of the part alone"}, bars,
+      {{"layer", "after", {}}, {"worst layer", "before", {}}, {"embedding, output layer", "plain", {}}});
+}
+
+std::string part_chart(const std::vector<PartLoss>& parts) {
+  std::vector<Bar> bars;
+  for (const PartLoss& p : parts) bars.push_back({label_of(p.part), "after", p.kl.value, p.kl.error});
+  return bar_chart(bars);
+}
+
+void add_parts(HtmlPage& page, const CalibrationPage& p) {
+  page.heading("Where the loss sits");
+  if (p.parts == nullptr) {
+    page.paragraph(
+        "Not measured: the run was stopped, or the output layer is stored in another way than the embedding "
+        "that it "
+        "is.");
+    return;
+  }
+  const KlByPart& found = *p.parts;
+  const PartLoss* worst = worst_layer(found);
+  page.paragraph(
+      fmt::format("The KL that each part of the copy causes alone, put into the original: on {} positions of "
+                  "the validation "
+                  "rows, where all parts together cause {}. Matrices that learned together make up for each "
+                  "other's errors, so "
+                  "that alone they cost more.",
+                  found.positions, with_error(found.kl.value, found.kl.error, digits_of(found.kl.value))));
+  page.chart(place_chart(found.places, worst), "By layer, all its matrices together.");
+  page.chart(part_chart(found.kinds), "By kind, in all layers together.");
+  if (worst != nullptr && found.modules.size() > 1)
+    page.chart(part_chart(found.modules), "The matrices of " + worst->part.name + ".");
+  std::vector<std::vector<std::string>> rows = {
+      {"part", "KL alone", "share", "takes", "for the next wider format"}};
+  add_part_rows(rows, found.places, 3, p);
+  add_part_rows(rows, found.kinds, 3, p);
+  add_part_rows(rows, found.modules, 3, p);
+  page.table(rows);
 }
 
 void add_experts(HtmlPage& page, const TrainReport& t) {
@@ -201,8 +268,7 @@ void add_examples(HtmlPage& page, const CalibrationPage& p) {
   const Evaluation& e = p.report.result ? *p.report.result : p.report.initial;
   const PositionFigures& f = e.by_position;
   if (f.kl.empty() || f.row_ends.size() != p.data.report.size()) return;
-  std::string rows =
-      "<div class=\"wide\"><table>\n<tr><th>KL</th><th>original</th><th>copy</th><th>text</th></tr>\n";
+  std::string examples;
   for (const Worst& w : worst_positions(f)) {
     const TokenRow& row = p.data.report[w.row];
     if (w.target >= row.size()) return;
@@ -214,14 +280,15 @@ void add_examples(HtmlPage& page, const CalibrationPage& p) {
     const auto percent = [](float nll) {
       return fmt::format("{:.1f} %", 100.0 * std::exp(-static_cast<double>(nll)));
     };
-    rows +=
-        fmt::format("<tr><td>{:.3f}</td><td>{}</td><td>{}</td><td><pre>{}<mark>{}</mark></pre></td></tr>\n",
-                    f.kl[w.position], percent(f.teacher_nll[w.position]), percent(f.nll[w.position]),
-                    text(begin, w.target), text(w.target, w.target + 1));
+    examples += fmt::format(
+        "<div class=\"example\"><span class=\"faint\">KL {:.3g}; original {}, copy {}</span>\n"
+        "<pre>{}<mark>{}</mark></pre></div>\n",
+        f.kl[w.position], percent(f.teacher_nll[w.position]), percent(f.nll[w.position]),
+        text(begin, w.target), text(w.target, w.target + 1));
   }
   page.heading("Where original and copy differ most");
   page.paragraph("The text's own next token is marked; original and copy say how probable each holds it.");
-  page.raw(rows + "</table></div>\n");
+  page.raw(examples);
 }
 
 }  // namespace
@@ -234,6 +301,7 @@ std::string CalibrationPage::html() const {
   add_training(page, report.training);
   add_distribution(page, report);
   add_sources(page, report, data.report_groups);
+  add_parts(page, *this);
   add_bits(page, plan);
   add_experts(page, report.training);
   add_examples(page, *this);

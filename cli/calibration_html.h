@@ -4,6 +4,7 @@
 #include <string>
 
 #include "mixtape/calib/calibrate.h"
+#include "mixtape/calib/kl_by_part.h"
 #include "mixtape/io/tokenizer.h"
 
 namespace mixtape::cli {
@@ -14,7 +15,9 @@ struct CalibrationPage {
   const CalibrationReport& report;
   const CalibrationData& data;
   const QuantizationPlan& plan;
+  DType storage;  // of scales, where the format leaves that open
   const Tokenizer& tokenizer;
+  const KlByPart* parts = nullptr;  // null: not measured
 
   // The same for the same figures: it holds no times.
   std::string html() const;

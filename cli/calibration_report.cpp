@@ -5,21 +5,34 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cli/evaluation_table.h"
+#include "cli/json_report.h"
 #include "cli/progress.h"
 #include "cli/quote.h"
+#include "cli/terminal.h"
 #include "mixtape/core/resident_memory.h"
 
 namespace mixtape::cli {
 namespace {
 
 constexpr int kHint = 2;  // standard errors; less may well be chance
+// Of a model on text that it was made for; far more says that the text isn't what it seems.
+constexpr double kOddPerplexity = 100.0;
+
+// 79 columns, as a terminal has 80.
+void print_row(const std::string& name, const std::string& perplexity, const std::string& kl,
+               const std::string& median, const std::string& p99, const std::string& top1) {
+  const std::string line =
+      fmt::format("{:<15}{:>15}{:>18}{:>10}{:>8}{:>13}", name, perplexity, kl, median, p99, top1);
+  fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+}
 
 void print_row(const char* name, const Evaluation& e) {
-  fmt::print("{:<16}{:>18}{:>21}{:>12.5f}{:>10.4f}{:>17}\n", name,
-             with_error(e.perplexity, e.perplexity_error, 3), with_error(e.kl->mean, e.kl->mean_error, 5),
-             e.kl->median, e.kl->p99, with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %");
+  print_row(name, short_perplexity(e.perplexity, e.perplexity_error),
+            with_error(e.kl->mean, e.kl->mean_error, 5), fmt::format("{:.5f}", e.kl->median),
+            fmt::format("{:.4f}", e.kl->p99), with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2));
 }
 
 std::vector<std::string> unseen_experts(const TrainReport& report) {
@@ -32,25 +45,21 @@ std::vector<std::string> unseen_experts(const TrainReport& report) {
   return names;
 }
 
-double tokens_per_second(const TrainReport& t) {
-  return t.seconds > 0.0 ? static_cast<double>(t.tokens_seen) / t.seconds : 0.0;
+// The first few, each on a line: the experts of a large model fill pages.
+void print_notes(const std::vector<std::string>& notes) {
+  constexpr std::size_t kMost = 3, kColumns = 98;
+  for (const std::string& note : std::span(notes).first(std::min(kMost, notes.size())))
+    fmt::print("  {}\n", note.size() > kColumns ? note.substr(0, kColumns - 4) + " ..." : note);
+  if (notes.size() > kMost)
+    fmt::print("  and {} more like these (the report of --json has all)\n", notes.size() - kMost);
 }
 
 // Nothing of a run that did not train.
 std::string training_summary(const TrainReport& t, bool keeps_best) {
   if (t.steps_done == 0) return "";
+  const double rate = t.seconds > 0.0 ? static_cast<double>(t.tokens_seen) / t.seconds : 0.0;
   return fmt::format("{} steps, {}; {:.0f} tokens/s; ", t.steps_done,
-                     keeps_best ? fmt::format("best at {}", t.best_step) : "last state kept",
-                     tokens_per_second(t));
-}
-
-void add_figures(nlohmann::json& json, const std::string& name, const Evaluation& e) {
-  json["kl_" + name] = e.kl->mean;
-  json["kl_" + name + "_statistics"] = figures(*e.kl);
-  json["ppl_" + name] = e.perplexity;
-  json["ppl_" + name + "_error"] = e.perplexity_error;
-  json["top1_" + name] = e.top1_agreement;
-  json["top1_" + name + "_error"] = e.top1_error;
+                     keeps_best ? fmt::format("best at {}", t.best_step) : "last state kept", rate);
 }
 
 nlohmann::json stages(const CalibrationReport& report) {
@@ -58,11 +67,8 @@ nlohmann::json stages(const CalibrationReport& report) {
   for (const StageReport& s : report.stages) {
     nlohmann::json stage = {
         {"method", s.method}, {"seconds", s.seconds}, {"kept", s.kept}, {"notes", s.notes}};
-    if (s.kl) {
-      stage["kl"] = s.kl->mean;
-      stage["kl_error"] = s.kl->mean_error;
-    }
-    if (s.change) stage["change"] = {{"value", s.change->value}, {"error", s.change->error}};
+    if (s.kl) stage["kl"] = to_json(*s.kl);
+    if (s.change) stage["change"] = to_json(*s.change);
     all.push_back(stage);
   }
   return all;
@@ -77,7 +83,7 @@ void print_stages(const CalibrationReport& report) {
     fmt::print("{:<24}{:>8.1f}{:>18}{:>19}{}\n", s.method, s.seconds,
                s.kl ? with_error(s.kl->mean, s.kl->mean_error, 5) : "",
                s.change ? with_error(s.change->value, s.change->error, 5) : "", s.kept ? "" : "  not kept");
-    for (const std::string& note : s.notes) fmt::print("  {}\n", note);
+    print_notes(s.notes);
   }
   for (const StageReport& s : report.stages) {
     if (s.change && std::abs(s.change->value) < kHint * s.change->error)
@@ -89,17 +95,17 @@ void print_stages(const CalibrationReport& report) {
 
 void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_best) {
   const TrainReport& t = r.training;
-  fmt::print("\n{:<16}{:>18}{:>21}{:>12}{:>10}{:>17}\n", "", "ppl", "KL mean", "KL median", "KL p99",
-             "same top 1");
-  fmt::print("{:<16}{:>18}\n", "teacher",
-             with_error(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error, 3));
+  fmt::print("\n");
+  print_row("", "ppl", "KL mean", "KL median", "KL p99", "same top 1 %");
+  print_row("teacher", short_perplexity(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error), "",
+            "", "", "");
   print_row("plain rounding", r.initial);
   if (r.result) {
     print_row("calibrated", *r.result);
     const KlCut cut = kl_cut(r.initial, *r.result);
     fmt::print("KL cut by {:.1f} % (+-{:.1f}, paired); ", 100.0 * cut.share, 100.0 * cut.error);
   }
-  fmt::print("{:.3f} bits per weight; {}peak {}\n", bits_per_weight, training_summary(t, keeps_best),
+  fmt::print("{:.3f} bits per weight\n{}peak {}\n", bits_per_weight, training_summary(t, keeps_best),
              format_bytes(static_cast<double>(peak_resident_bytes())));
 }
 
@@ -117,6 +123,10 @@ void print_verdict(const CalibrationReport& r) {
     fmt::print("no state was better than plain rounding; plain rounding was written\n");
   } else if (!improved(r)) {
     fmt::print("the result is not better than plain rounding on the report rows: a smaller --lr may help\n");
+  }
+  if (r.initial.teacher_perplexity > kOddPerplexity) {
+    warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",
+                     r.initial.teacher_perplexity));
   }
 }
 
@@ -140,36 +150,25 @@ void print_experts(const TrainReport& report) {
              *least, *most);
   const std::vector<std::string> unseen = unseen_experts(report);
   if (unseen.empty()) return;
-  fmt::print("unseen       {} experts saw no token and keep their rounded weights: {}{}\n", unseen.size(),
-             unseen[0], unseen.size() > 1 ? ", ... (the report of --json names all)" : "");
+  fmt::print("unseen       {} saw no token and keep their rounded weights: {}{}\n", unseen.size(), unseen[0],
+             unseen.size() > 1 ? ", ... (--json has all)" : "");
 }
 
 nlohmann::json figures(const CalibrationReport& r) {
-  nlohmann::json json = {{"ppl_teacher", r.initial.teacher_perplexity},
-                         {"steps", r.training.steps_done},
-                         {"best_step", r.training.best_step},
-                         {"learning_rate", r.training.learning_rate},
-                         {"interrupted", r.stopped_early},
-                         {"diverged", r.training.diverged}};
-  add_figures(json, "rtn", r.initial);
+  nlohmann::json json = {{"initial", to_json(r.initial)},
+                         {"training", to_json(r.training, false)},
+                         {"interrupted", r.stopped_early}};
   if (!r.result) return json;
-  add_figures(json, "result", *r.result);
   const KlCut cut = kl_cut(r.initial, *r.result);
-  json["kl_cut"] = cut.share;
-  json["kl_cut_error"] = cut.error;
+  json.update({{"result", to_json(*r.result)}, {"kl_cut", to_json(Estimate{cut.share, cut.error})}});
   return json;
 }
 
 nlohmann::json course(const CalibrationReport& r) {
-  const TrainReport& t = r.training;
-  nlohmann::json curve = nlohmann::json::array();
-  for (const ValidationPoint& p : t.validation) curve.push_back({{"step", p.step}, {"loss", p.loss}});
-  nlohmann::json experts = nlohmann::json::object();
-  for (const auto& [layer, seen] : t.expert_tokens) experts[std::to_string(layer)] = seen;
-  return {{"stages", stages(r)},      {"tokens_per_second", tokens_per_second(t)},
-          {"seconds", t.seconds},     {"peak_bytes", peak_resident_bytes()},
-          {"validation", curve},      {"losses", t.losses},
-          {"expert_tokens", experts}, {"unseen_experts", unseen_experts(t)}};
+  nlohmann::json training = to_json(r.training, true), experts = nlohmann::json::object();
+  for (const auto& [layer, seen] : r.training.expert_tokens) experts[std::to_string(layer)] = seen;
+  training.update({{"expert_tokens", experts}, {"unseen_experts", unseen_experts(r.training)}});
+  return {{"stages", stages(r)}, {"training", training}, {"peak_bytes", peak_resident_bytes()}};
 }
 
 }  // namespace mixtape::cli

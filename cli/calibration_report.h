@@ -21,7 +21,7 @@ bool improved(const CalibrationReport& report);
 // Whether nothing that came after plain rounding was kept.
 bool is_initial_fit(const CalibrationReport& report);
 
-// A line where nothing was gained.
+// A line where nothing was gained, and a warning of text that the model doesn't know.
 void print_verdict(const CalibrationReport& report);
 
 // Commands that use the result.

@@ -164,8 +164,7 @@ class Party {
 
 // A line, and those that it is continued by; false at the end of the input.
 bool read_message(bool is_terminal, std::string& text) {
-  const InterruptScope interrupts(is_terminal ? "\n[Ctrl-C again, or Ctrl-D, ends the conversation]\n> "
-                                              : nullptr);
+  const InterruptScope interrupts(is_terminal ? "\n[Ctrl-C again, or Ctrl-D, ends the chat]\n> " : nullptr);
   text.clear();
   for (bool goes_on = true; goes_on;) {
     if (is_terminal) {

@@ -10,6 +10,7 @@
 #include "cli/evaluation_table.h"
 #include "cli/evaluator.h"
 #include "cli/html_page.h"
+#include "cli/json_report.h"
 #include "cli/model_card.h"
 #include "cli/model_path.h"
 #include "cli/open_device.h"
@@ -62,8 +63,6 @@ std::vector<Candidate> open_students(const std::vector<std::string>& names, std:
   return students;
 }
 
-std::string perplexity(double value, double error) { return with_error(value, error, value < 100.0 ? 3 : 1); }
-
 void print_table(const std::vector<Candidate>& students) {
   const Evaluation& first = students[0].evaluation;
   fmt::print("\n{:<4}{:>10}{:>7}  {}\n", "", "size", "bits", "model");
@@ -80,11 +79,11 @@ void print_table(const std::vector<Candidate>& students) {
     fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
   };
   row("", "ppl", "KL mean", "KL p99", "same top 1 %", "KL minus that of 1");
-  row("teacher", perplexity(first.teacher_perplexity, first.teacher_perplexity_error), "", "", "", "");
+  row("teacher", short_perplexity(first.teacher_perplexity, first.teacher_perplexity_error), "", "", "", "");
   for (std::size_t i = 0; i < students.size(); ++i) {
     const Evaluation& e = students[i].evaluation;
     const Estimate beside = kl_difference(first, e);
-    row(std::to_string(i + 1), perplexity(e.perplexity, e.perplexity_error),
+    row(std::to_string(i + 1), short_perplexity(e.perplexity, e.perplexity_error),
         with_error(e.kl->mean, e.kl->mean_error, 5), fmt::format("{:.4f}", e.kl->p99),
         with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2),
         i == 0 ? "" : fmt::format("{:+.5f} +-{:.5f}", beside.value, beside.error));
@@ -112,15 +111,23 @@ void print_closest(const std::vector<Candidate>& students, const std::vector<std
              is_sure ? "" : "; more text would tell");
 }
 
+// Whether no other is both smaller and closer, or as good in one and better in the other.
+bool is_on_frontier(const std::vector<Candidate>& students, const Candidate& s) {
+  return std::none_of(students.begin(), students.end(), [&](const Candidate& other) {
+    const double kl = s.evaluation.kl->mean, others = other.evaluation.kl->mean;
+    return other.size.bytes <= s.size.bytes && others <= kl &&
+           (other.size.bytes < s.size.bytes || others < kl);
+  });
+}
+
 nlohmann::json report_of(const std::vector<Candidate>& students, const std::vector<std::size_t>& order) {
   nlohmann::json models = nlohmann::json::array();
   for (const Candidate& s : students) {
-    nlohmann::json entry = figures(s.evaluation);
-    const Estimate beside = kl_difference(students[0].evaluation, s.evaluation);
-    entry.update({{"model", s.name},
-                  {"bytes", static_cast<std::int64_t>(s.size.bytes)},
-                  {"bits_per_weight", s.size.bits_per_weight()},
-                  {"kl_minus_first", {{"mean", beside.value}, {"error", beside.error}}}});
+    nlohmann::json entry = model_json(s.name, s.source->config());
+    entry.update(size_json(s.size.bytes, s.size.weights));
+    entry.update({{"result", to_json(s.evaluation)},
+                  {"kl_minus_first", to_json(kl_difference(students[0].evaluation, s.evaluation))},
+                  {"on_frontier", is_on_frontier(students, s)}});
     models.push_back(std::move(entry));
   }
   return {{"models", models}, {"closest", students[order[0]].name}};
@@ -129,25 +136,29 @@ nlohmann::json report_of(const std::vector<Candidate>& students, const std::vect
 std::string page_of(const std::vector<Candidate>& students) {
   HtmlPage page("Students of one teacher", fmt::format("compared by mixtape {}", version_record()));
   std::vector<Mark> marks;
-  std::vector<std::vector<std::string>> rows = {{"model", "size", "bits", "perplexity", "KL mean", "KL p99",
-                                                 "same top token", "KL minus that of the first"}};
+  std::vector<std::vector<std::string>> rows = {{"", "model", "size", "bits", "KL mean", "KL minus that of 1",
+                                                 "perplexity", "KL p99", "same top token"}};
   for (const Candidate& s : students) {
     const Evaluation& e = s.evaluation;
     const Estimate beside = kl_difference(students[0].evaluation, e);
-    marks.push_back({std::filesystem::path(s.name).filename().string(), s.size.bits_per_weight(), e.kl->mean,
-                     e.kl->mean_error});
-    rows.push_back({s.name, format_bytes(s.size.bytes), fmt::format("{:.3f}", s.size.bits_per_weight()),
-                    perplexity(e.perplexity, e.perplexity_error), with_error(e.kl->mean, e.kl->mean_error, 5),
-                    fmt::format("{:.4f}", e.kl->p99),
-                    with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %",
-                    with_error(beside.value, beside.error, 5)});
+    const bool is_best = is_on_frontier(students, s);
+    marks.push_back({s.name, s.size.bytes / 1e6, e.kl->mean, e.kl->mean_error, is_best});
+    rows.push_back({std::to_string(marks.size()) + (is_best ? "*" : ""), s.name, format_bytes(s.size.bytes),
+                    fmt::format("{:.3f}", s.size.bits_per_weight()),
+                    with_error(e.kl->mean, e.kl->mean_error, digits_of(e.kl->mean)),
+                    with_error(beside.value, beside.error, 5),
+                    short_perplexity(e.perplexity, e.perplexity_error), fmt::format("{:.4f}", e.kl->p99),
+                    with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %"});
   }
+  page.heading("KL over size");
   page.chart(
-      mark_chart({.x = "bits per weight", .y = "KL to the teacher", .x_ticks = {}, .is_log_y = true}, marks),
-      "Nearer to the lower left is better: closer to the teacher, and smaller.");
+      mark_chart({.x = "MB", .y = "KL to the teacher", .x_ticks = {}, .is_log_y = true}, marks),
+      "Nearer to the lower left is better: closer to the teacher, and smaller. The line leads through those "
+      "(*) that no other beats in both; it is drawn by the means, whatever their errors.");
   page.table(rows);
   page.paragraph(fmt::format(
-      "Over {} positions, full vocabulary, temperature 1. The last column's error is that of the pairs.",
+      "Over {} positions, full vocabulary, temperature 1. +- is the standard error; of the difference to the "
+      "first, that of the pairs.",
       students[0].evaluation.positions));
   return page.text();
 }
@@ -168,8 +179,9 @@ void run_compare(const CompareOptions& o) {
         evaluator.measure(*students[i].source, fmt::format("evaluating {}", i + 1), display);
   display.close();
   const std::vector<std::size_t> order = ranking(students);
-  nlohmann::json json = report_of(students, order);
-  json["first_position"] = evaluator.first_position();
+  nlohmann::json json = report_head("compare");
+  json.update(evaluator.record());
+  json.update(report_of(students, order));
   report.write(json);
   if (page.wanted()) page.write_text(page_of(students));
   print_table(students);

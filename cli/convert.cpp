@@ -2,17 +2,21 @@
 #include <fmt/core.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/json_report.h"
 #include "cli/model_options.h"
 #include "cli/model_path.h"
 #include "cli/outputs.h"
 #include "cli/quantize_options.h"
 #include "cli/quote.h"
+#include "cli/stored_forms.h"
 #include "cli/training_hooks.h"
 #include "mixtape/core/error.h"
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/io/gguf_model.h"
 #include "mixtape/quant/affine_of_blocks.h"
 #include "mixtape/quant/tensor_providers.h"
@@ -21,7 +25,7 @@ namespace mixtape::cli {
 namespace {
 
 struct ConvertCommand {
-  std::string model, out, format;
+  std::string model, out, format, json_file;
   std::string floats = "auto";
   bool dequantize = false;
 
@@ -82,11 +86,11 @@ void write_directory(const ConvertCommand& o, ModelOutput& output, const ModelSo
     write_quantized_model(directory, source, plan, tensors, floats, display.hooks());
     display.close();
   });
-  output.tell();
 }
 
-void write_file(const ConvertCommand& o, ModelOutput& output, const ModelSource& source,
-                const QuantizationPlan& plan, const TensorProvider& tensors) {
+// What could not be held exactly is told after the place.
+GgufLoss write_file(const ConvertCommand& o, ModelOutput& output, const ModelSource& source,
+                    const QuantizationPlan& plan, const TensorProvider& tensors) {
   std::optional<DType> floats = stated_dtype(o.floats);
   if (!floats && (o.dequantize || gguf_file_of(source) == nullptr)) floats = floats_of(o, source);
   GgufPlan gguf = plan_gguf(source, plan, floats);
@@ -99,19 +103,39 @@ void write_file(const ConvertCommand& o, ModelOutput& output, const ModelSource&
     loss = write_gguf_model(file, source, gguf, tensors, display.hooks());
     display.close();
   });
-  output.tell();
-  print_loss(loss);
+  return loss;
+}
+
+// As the written model says it.
+nlohmann::json record(const ConvertCommand& o, const ModelSource& source) {
+  const auto written = open_model(o.out);
+  const StoredForm size = total(stored_forms(*written, o.out));
+  nlohmann::json json = report_head("convert");
+  json.update({{"model", model_json(o.model, source.config())},
+               {"out", size_json(size.bytes, size.weights)},
+               {"formats", formats_json(plan_of_stored(*written))},
+               {"settings", {{"floats", o.floats}, {"dequantize", o.dequantize}}}});
+  return json;
 }
 
 void run_convert(const ConvertCommand& o) {
   ModelOutput output(o.out, o.model, o.is_gguf());
+  ReportFile report(o.json_file, {o.model}, o.out);
+  const Stopwatch watch;
   const auto source = open_model(find_model(o.model));
   const QuantizationPlan plan = o.dequantize ? plan_of_decoded(*source) : plan_of_stored(*source);
   for (const std::string& name : plan.left_out)
     fmt::print("left out     {} (the model has no such tensor)\n", printable(name));
   const TensorProvider tensors = o.dequantize ? decoded_tensors(*source) : stored_tensors(*source);
-  if (o.is_gguf()) return write_file(o, output, *source, plan, tensors);
-  write_directory(o, output, *source, plan, tensors);
+  GgufLoss loss;
+  if (o.is_gguf()) {
+    loss = write_file(o, output, *source, plan, tensors);
+  } else {
+    write_directory(o, output, *source, plan, tensors);
+  }
+  if (report.wanted()) report.write_model(record(o, *source), o.out, watch.seconds());
+  output.tell();
+  print_loss(loss);
 }
 
 }  // namespace
@@ -133,6 +157,7 @@ void add_convert(CLI::App& app, int&) {
       "Type of what is not quantized, in a directory of scales too; auto: as the model, and whatever holds "
       "a GGUF file's blocks exactly, f32 where they are decoded");
   group.flag("--dequantize", o->dequantize, "Write floats for codes and blocks");
+  OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
   command->footer(
       "Examples:\n"
       "  mixtape convert -m Qwen3-0.6B-4bit -o Qwen3-0.6B-4bit.gguf\n"

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "cli/commands.h"
-#include "cli/model_card.h"
+#include "cli/json_report.h"
 #include "cli/options.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
@@ -54,11 +54,11 @@ void print_machine(Json& report) {
   fmt::print("oneDNN       {}.{}.{}\n", dnnl->major, dnnl->minor, dnnl->patch);
   fmt::print("Highway      {}.{}.{}\n", HWY_MAJOR, HWY_MINOR, HWY_PATCH);
   fmt::print("OpenMP       {} threads\n", omp_get_max_threads());
-  report = {{"mixtape", version_record()},
-            {"processor", Device::cpu().description()},
-            {"memory_bytes", all},
-            {"available_bytes", available},
-            {"threads", omp_get_max_threads()}};
+  report = report_head("doctor");
+  report.update({{"processor", Device::cpu().description()},
+                 {"memory_bytes", all},
+                 {"available_bytes", available},
+                 {"threads", omp_get_max_threads()}});
 }
 
 void print_libraries(Json& report) {

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/evaluation_table.h"
 #include "cli/evaluator.h"
+#include "cli/json_report.h"
 #include "cli/model_path.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
@@ -65,14 +66,15 @@ void run_eval(const EvalOptions& o) {
     evaluator.keep_base(*file, o.save_base, *opened.source, display);
   }
   const Evaluation result = evaluator.measure(*opened.source, "evaluating", display);
-  nlohmann::json json = figures(result);
-  json["first_position"] = evaluator.first_position();
+  nlohmann::json json = report_head("eval");
+  json.update(evaluator.record());
+  json.update({{"model", model_json(o.model.path, opened.config)}, {"result", to_json(result)}});
   std::optional<Evaluation> other;
   if (versus) {
     other = evaluator.measure(*versus, "evaluating --versus", display);
-    const Estimate difference = kl_difference(result, *other);
-    json["versus"] = figures(*other);
-    json["kl_difference"] = {{"mean", difference.value}, {"error", difference.error}};
+    json["versus"] = model_json(o.versus, versus->config());
+    json["versus"]["result"] = to_json(*other);
+    json["kl_difference"] = to_json(kl_difference(result, *other));
   }
   display.close();
   report.write(json);

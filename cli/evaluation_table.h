@@ -1,7 +1,6 @@
-// An evaluation's figures, as lines and as JSON.
+// An evaluation's figures as lines.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "mixtape/calib/evaluation.h"
@@ -13,8 +12,7 @@ void print_figures(const std::string& title, const Evaluation& e);
 
 // "0.12345 +-0.00012"
 std::string with_error(double value, double error, int digits);
-
-nlohmann::json figures(const Evaluation& e);
-nlohmann::json figures(const KlStatistics& kl);
+// The same with fewer digits for large ones.
+std::string short_perplexity(double value, double error);
 
 }  // namespace mixtape::cli

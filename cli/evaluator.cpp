@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "cli/inputs.h"
+#include "cli/json_report.h"
 #include "cli/model_path.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
@@ -103,6 +105,17 @@ void Evaluator::keep_base(AtomicFile& file, const std::string& name, const Model
   base_ = std::make_unique<BaseLogits>(name);
   fmt::print("wrote            {}, {}\n", printable(name),
              format_bytes(static_cast<double>(std::filesystem::file_size(name))));
+}
+
+nlohmann::json Evaluator::record() const {
+  nlohmann::json json = {
+      {"device", tape_.device().name()},
+      {"dtype", name(dtype_)},
+      {"first_position", first_position()},
+      {"text", {{"files", o_.text_files}, {"length", o_.length}, {"report", to_json(std::span(rows_))}}}};
+  if (teacher_source_) json["teacher"] = model_json(o_.teacher, teacher_source_->config());
+  if (!o_.base.empty()) json["base"] = o_.base;
+  return json;
 }
 
 Evaluation Evaluator::measure(const ModelSource& model, const std::string& stage, StageDisplay& display) {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ class Evaluator {
   const std::vector<TokenRow>& rows() const { return rows_; }
   // Of each window; those before it are not counted.
   std::int64_t first_position() const { return base_ ? base_->first_position() : 0; }
+  // What --json says of the run beside models and figures.
+  nlohmann::json record() const;
   // Writes what the teacher, or without one `model`, says of each window's second half to `file`, named `name`, and
   // takes that for the teacher from then on.
   void keep_base(AtomicFile& file, const std::string& name, const ModelSource& model, StageDisplay& display);

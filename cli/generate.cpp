@@ -5,11 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/json_report.h"
 #include "cli/loaded_model.h"
 #include "cli/open_device.h"
+#include "cli/outputs.h"
 #include "cli/sampling_flags.h"
 #include "cli/terminal.h"
 #include "cli/text_printer.h"
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/text_utf8.h"
@@ -20,7 +23,7 @@ namespace {
 struct GenerateOptions {
   ModelOptions model;
   SamplingFlags sampling;
-  std::string prompt;
+  std::string prompt, json_file;
   bool chat = false;
   std::string date;  // empty: today
   std::int64_t samples = 1;
@@ -60,12 +63,18 @@ struct Drawing {
   std::int64_t count;  // tokens
   SampleOptions options;
 
-  std::vector<TokenRow> draw(std::size_t texts,
-                             const std::function<void(std::size_t, std::uint32_t)>& on_token = {}) const {
+  std::vector<TokenRow> drawn = {};  // so far, the prompt with its continuation
+
+  // The new ones.
+  std::span<const TokenRow> draw(std::size_t texts,
+                                 const std::function<void(std::size_t, std::uint32_t)>& on_token = {}) {
     std::vector<TokenRow> rows =
         sample(loaded.model(), loaded.tape(), std::vector<TokenRow>(texts, prompt), count, options, on_token);
-    for (const TokenRow& row : rows) warn_if_too_long(row);
-    return rows;
+    for (TokenRow& row : rows) {
+      warn_if_too_long(row);
+      drawn.push_back(std::move(row));
+    }
+    return std::span(drawn).last(texts);
   }
   void warn_if_too_long(const TokenRow& row) const {
     const std::int64_t most = loaded.opened().config.max_position_embeddings;
@@ -76,7 +85,7 @@ struct Drawing {
 };
 
 // The prompt, unless it is a chat, and the text after it, as it comes.
-void print_text(const Drawing& d, bool is_chat) {
+void print_text(Drawing& d, bool is_chat) {
   TextPrinter printer(d.loaded.tokenizer());
   if (!is_chat) {
     for (const std::uint32_t id : d.prompt) printer.add(id);
@@ -91,7 +100,7 @@ void print_text(const Drawing& d, bool is_chat) {
 }
 
 // Several texts, a line each.
-void print_texts(Drawing d, std::int64_t samples) {
+void print_texts(Drawing& d, std::int64_t samples) {
   constexpr std::int64_t kBatch = 64;
   for (std::int64_t done = 0; done < samples; done += kBatch) {
     for (const TokenRow& row : d.draw(static_cast<std::size_t>(std::min(kBatch, samples - done))))
@@ -100,22 +109,46 @@ void print_texts(Drawing d, std::int64_t samples) {
   }
 }
 
+nlohmann::json report(const GenerateOptions& o, const Drawing& d, double seconds) {
+  nlohmann::json texts = nlohmann::json::array();
+  std::size_t tokens = 0;
+  for (const TokenRow& row : d.drawn) {
+    const auto said = std::span(row).subspan(d.prompt.size());
+    texts.push_back({{"text", d.loaded.tokenizer().decode(said, true)}, {"tokens", said.size()}});
+    tokens += said.size();
+  }
+  nlohmann::json json = report_head("generate");
+  json.update({{"model", model_json(o.model.path, d.loaded.opened().config)},
+               {"device", d.loaded.tape().device().name()},
+               {"dtype", name(o.model.compute_dtype(d.loaded.opened().config))},
+               {"seed", o.sampling.sample.seed},
+               {"settings", o.sampling.record()},
+               {"prompt", {{"text", o.prompt}, {"tokens", d.prompt.size()}}},
+               {"texts", texts},
+               {"seconds", seconds},
+               {"tokens_per_second", static_cast<double>(tokens) / seconds}});
+  return json;
+}
+
 void run_generate(const GenerateOptions& o) {
+  ReportFile file(o.json_file, {o.model.path});
   const Device device = open_device(o.model.device, stderr);
   LoadedModel loaded(o.model, device);
   Drawing drawing{loaded, prompt_tokens(o, loaded.opened()), o.sampling.count, o.sampling.sample};
   drawing.options.stop = loaded.stop();
   check_ids(std::vector<TokenRow>{drawing.prompt}, loaded.opened().config.vocab_size);
+  const Stopwatch watch;
   try {
     if (o.samples == 1) {
       print_text(drawing, o.chat);
     } else {
-      print_texts(std::move(drawing), o.samples);
+      print_texts(drawing, o.samples);
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::format) throw;
     fail(error.code(), loaded.opened().source->where(), ": ", error.what());
   }
+  if (file.wanted()) file.write(report(o, drawing, watch.seconds()));
 }
 
 }  // namespace
@@ -132,6 +165,7 @@ void add_generate(CLI::App& app, int&) {
              "What the chat template takes for today, YYYY-MM-DD; today if not given");
   group.whole("--samples", o->samples, {.least = 1}, "How many texts");
   o->sampling.add(*command, "Sampling");
+  OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
   command->footer(
       "Examples:\n"
       "  mixtape generate -m Qwen3-0.6B-3bit -p 'Once upon a time' -n 64\n"

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/json_report.h"
 #include "cli/nearest.h"
 #include "cli/options.h"
 #include "cli/outputs.h"
@@ -147,7 +148,9 @@ int run_gradcheck(const GradcheckOptions& o) {
     }
   }
   fmt::print("\n{} ops, {} cases, {} faults\n", chosen.size(), cases, faults);
-  report.write({{"device", device.description()}, {"runs", o.runs}, {"rows", rows}});
+  nlohmann::json json = report_head("gradcheck");
+  json.update({{"device", device.name()}, {"runs", o.runs}, {"ops", rows}});
+  report.write(json);
   return faults == 0 ? Status::ok : Status::failed;
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation_table.h"
+#include "cli/json_report.h"
 #include "cli/quote.h"
 
 namespace mixtape::cli {
@@ -27,17 +28,18 @@ std::string kl_text(const Evaluation& e) { return with_error(e.kl->mean, e.kl->m
 
 void print_groups(const std::vector<RowGroup>& groups, const Evaluation& before, const Evaluation* after) {
   if (groups.size() < 2) return;
-  fmt::print("{:<24}{:>5}{:>12}{:>21}{:>21}{:>15}\n", "report rows of", "rows", "teacher ppl", "KL before",
+  fmt::print("\n{:<16}{:>5}{:>9}{:>18}{:>18}{:>13}\n", "report rows of", "rows", "ppl", "KL before",
              after ? "KL after" : "", after ? "KL cut" : "");
   for_each_group(groups, [&](const RowGroup& group, std::size_t begin, std::size_t end) {
     const std::string name = printable(std::filesystem::path(group.name).filename());
     const Evaluation b = of_rows(before, begin, end);
-    fmt::print("{:<24}{:>5}{:>12.3f}{:>21}", name.size() > 23 ? name.substr(0, 20) + "..." : name, group.rows,
+    fmt::print("{:<16}{:>5}{:>9.3f}{:>18}", name.size() > 15 ? name.substr(0, 12) + "..." : name, group.rows,
                b.teacher_perplexity, kl_text(b));
     if (after) {
       const Evaluation a = of_rows(*after, begin, end);
       const KlCut cut = kl_cut(b, a);
-      fmt::print("{:>21}{:>7.1f} % +-{:.1f}", kl_text(a), 100.0 * cut.share, 100.0 * cut.error);
+      fmt::print("{:>18}{:>13}", kl_text(a),
+                 fmt::format("{:.1f} % +-{:.1f}", 100.0 * cut.share, 100.0 * cut.error));
     }
     fmt::print("\n");
   });
@@ -56,13 +58,12 @@ nlohmann::json group_figures(const std::vector<RowGroup>& groups, const Evaluati
   nlohmann::json list = nlohmann::json::array();
   for_each_group(groups, [&](const RowGroup& group, std::size_t begin, std::size_t end) {
     const Evaluation b = of_rows(before, begin, end);
-    nlohmann::json json = {{"name", group.name}, {"rows", group.rows}, {"before", figures(b)}};
+    nlohmann::json json = {{"name", group.name}, {"rows", group.rows}, {"initial", to_json(b)}};
     if (after) {
       const Evaluation a = of_rows(*after, begin, end);
       const KlCut cut = kl_cut(b, a);
-      json["after"] = figures(a);
-      json["kl_cut"] = cut.share;
-      json["kl_cut_error"] = cut.error;
+      json["result"] = to_json(a);
+      json["kl_cut"] = to_json(Estimate{cut.share, cut.error});
     }
     list.push_back(json);
   });

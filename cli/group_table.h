@@ -14,7 +14,7 @@ void print_groups(const std::vector<RowGroup>& groups, const Evaluation& before,
 // A model's perplexity on each group; nothing for fewer than two.
 void print_group_perplexities(const std::vector<RowGroup>& groups, const Evaluation& e);
 
-// [{"name", "rows", "before", "after", "kl_cut", "kl_cut_error"}], the last three where there is an after.
+// [{"name", "rows", "initial", "result", "kl_cut"}], the last two where there is an after.
 nlohmann::json group_figures(const std::vector<RowGroup>& groups, const Evaluation& before,
                              const Evaluation* after);
 

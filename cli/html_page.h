@@ -16,7 +16,7 @@ class HtmlPage {
   void heading(const std::string& text);
   void paragraph(const std::string& text);
   // Of cli/svg_chart.h, with a sentence below it; nothing where it is empty.
-  void chart(const std::string& svg, const std::string& caption);
+  void chart(const std::string& chart, const std::string& caption);
   // The first row names the columns.
   void table(const std::vector<std::vector<std::string>>& rows);
   // What is HTML already.

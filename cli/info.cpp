@@ -2,11 +2,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "cli/commands.h"
+#include "cli/json_report.h"
 #include "cli/model_options.h"
 #include "cli/model_path.h"
 #include "cli/outputs.h"
@@ -25,21 +27,32 @@ namespace {
 namespace fs = std::filesystem;
 using Object = nlohmann::ordered_json;
 
+// "chat_template" of "chat template".
+std::string key_of(std::string name) {
+  for (char& c : name) c = c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
 // The same facts as lines for people and as members of an object.
 class Facts {
  public:
   void add(const std::string& name, const std::string& text, Object value) {
+    add_as(key_of(name), name, text, std::move(value));
+  }
+  // Under another key.
+  void add_as(const std::string& key, const std::string& name, const std::string& text, Object value) {
     lines_.push_back(fmt::format("{:<14} {}", name, text));
-    std::string key = name;
-    std::replace(key.begin(), key.end(), ' ', '_');
     json_[key] = std::move(value);
   }
   template <class Value>
   void add(const std::string& name, const Value& value) {
     add(name, fmt::format("{}", value), value);
   }
-  // Behind the line before, as a table.
-  void add_row(const std::string& text) { lines_.push_back(fmt::format("{:<14} {}", "", text)); }
+  // A member that is no line, and a line that is no member.
+  void put(const std::string& key, Object value) { json_[key] = std::move(value); }
+  void add_row(const std::string& name, const std::string& text) {
+    lines_.push_back(fmt::format("{:<14} {}", name, text));
+  }
 
   void print() const {
     for (const std::string& line : lines_) fmt::print("{}\n", printable(line));
@@ -84,7 +97,7 @@ void tell_layers(Facts& facts, const std::vector<LayerSpec>& layers) {
 }
 
 void tell_config(Facts& facts, const ModelConfig& c) {
-  facts.add("architecture", std::string(c.architecture->model_type));
+  facts.add_row("architecture", c.architecture->model_type);
   facts.add("layers", c.layers.size());
   facts.add("hidden size", c.hidden_size);
   tell_layers(facts, c.layers);
@@ -150,10 +163,12 @@ void tell_forms(Facts& facts, const StoredForms& forms) {
                     {"bytes", f.bytes},
                     {"bits_per_weight", f.bits_per_weight()}});
   }
-  facts.add("parameters", fmt::format("{:.2f} million", static_cast<double>(all.weights) / 1e6), all.weights);
+  facts.add_as("weights", "parameters", fmt::format("{:.2f} million", static_cast<double>(all.weights) / 1e6),
+               all.weights);
   facts.add("bits per weight", fmt::format("{:.3f}", all.bits_per_weight()), all.bits_per_weight());
+  facts.put("bytes", static_cast<std::int64_t>(all.bytes));
   facts.add("stored as", rows.front(), std::move(list));
-  for (std::size_t i = 1; i < rows.size(); ++i) facts.add_row(rows[i]);
+  for (std::size_t i = 1; i < rows.size(); ++i) facts.add_row("", rows[i]);
 }
 
 // The default of config.json says nothing where each module has a format of its own.
@@ -177,8 +192,8 @@ void tell_size(Facts& facts, const fs::path& path) {
   } else {
     count_file(path);
   }
-  facts.add(
-      "size on disk",
+  facts.add_as(
+      "bytes_on_disk", "size on disk",
       fmt::format("{}, {} file{}", format_bytes(static_cast<double>(bytes)), files, files == 1 ? "" : "s"),
       bytes);
 }
@@ -218,7 +233,10 @@ void run_info(const InfoOptions& o) {
   tell_quantization(facts, *source, forms);
   tell_forms(facts, forms);
   tell_size(facts, path);
-  report.write(facts.json());
+  Object json(report_head("info"));
+  json["model"] = model_json(o.path, config);
+  json.update(facts.json());
+  report.write(json);
   facts.print();
   if (o.list) fs::is_directory(path) ? print_tensors(*source) : print_gguf_tensors(path);
 }

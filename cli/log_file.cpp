@@ -10,6 +10,7 @@
 
 #include "cli/model_card.h"
 #include "cli/quote.h"
+#include "cli/terminal.h"
 #include "mixtape/core/error.h"
 
 namespace mixtape::cli {
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::atomic<std::FILE*> log_file = nullptr;  // closed by the program's end
+std::string log_name;
 
 // Behind the time of each line.
 constexpr const char* kBegin = "mixtape ";
@@ -52,6 +54,7 @@ void open_log(const std::string& name, const std::string& command) {
   std::FILE* file = std::fopen(name.c_str(), "ae");
   if (file == nullptr) fail(ErrorCode::io, "--log-file: ", name, ": cannot open: ", std::strerror(errno));
   std::setvbuf(file, nullptr, _IOLBF, BUFSIZ);
+  log_name = name;
   log_file = file;
   log_line(kBegin + version_record() + ": " + command);
 }
@@ -62,8 +65,11 @@ void log_line(const std::string& line) {
   std::FILE* file = log_file;
   if (file == nullptr) return;
   const std::string text = time_of_day() + printable(line) + "\n";
-  const std::size_t unused = std::fwrite(text.data(), 1, text.size(), file);
-  static_cast<void>(unused);
+  if (std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::ferror(file) == 0) return;
+  const std::string reason = std::strerror(errno);
+  // Once, and no more into the log.
+  if (log_file.exchange(nullptr) != nullptr)
+    warn("--log-file: " + log_name + ": cannot write: " + reason + "; the log ends here, the run goes on");
 }
 
 }  // namespace mixtape::cli

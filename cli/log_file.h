@@ -9,7 +9,7 @@ namespace mixtape::cli {
 // file has which is no log of mixtape's, io where the file cannot be opened.
 void open_log(const std::string& name, const std::string& command);
 bool has_log();
-// Does nothing without a log. A disk that is full costs the line, not the run.
+// Does nothing without a log. Where the system takes no more, a warning says so once, and the run goes on without.
 void log_line(const std::string& line);
 
 }  // namespace mixtape::cli

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/json_report.h"
 #include "cli/quote.h"
 #include "cli/version.h"
 #include "mixtape/io/atomic_file.h"
@@ -19,44 +20,48 @@ std::string last_name(const std::string& path) {
   return trimmed.substr(trimmed.find_last_of('/') + 1);
 }
 
-std::string table_row(const nlohmann::json& record, const char* title, const std::string& suffix) {
-  return fmt::format("| {} | {:.3f} | {:.5f} | {:.1f} % |\n", title, record.at("ppl_" + suffix).get<double>(),
-                     record.at("kl_" + suffix).get<double>(),
-                     100.0 * record.at("top1_" + suffix).get<double>());
+std::string table_row(const char* title, const nlohmann::json& figures) {
+  return fmt::format(
+      "| {} | {:.3f} | {:.5f} | {:.1f} % |\n", title, figures.at("perplexity").at("value").get<double>(),
+      figures.at("kl").at("mean").get<double>(), 100.0 * figures.at("top1").at("value").get<double>());
 }
 
 // Empty where nothing was measured.
 std::string table(const nlohmann::json& record) {
-  if (!record.contains("kl_rtn")) return "";
+  if (!record.contains("initial")) return "";
+  const nlohmann::json& initial = record.at("initial");
   std::string text = "| | perplexity | KL to the original | same top token |\n|---|---|---|---|\n";
-  text += fmt::format("| original | {:.3f} | | |\n", record.at("ppl_teacher").get<double>());
-  text += table_row(record, "plain rounding", "rtn");
-  text += record.contains("kl_result") ? table_row(record, "calibrated", "result")
-                                       : "| calibrated | not measured: the run was stopped | | |\n";
+  text +=
+      fmt::format("| original | {:.3f} | | |\n", initial.at("teacher_perplexity").at("value").get<double>());
+  text += table_row("plain rounding", initial);
+  text += record.contains("result") ? table_row("calibrated", record.at("result"))
+                                    : "| calibrated | not measured: the run was stopped | | |\n";
   return text + fmt::format("\nMeans over {} held-out positions, full vocabulary, temperature 1.\n\n",
-                            record.at("report_tokens").get<std::int64_t>());
+                            initial.at("positions").get<std::int64_t>());
 }
 
 std::string how(const nlohmann::json& record) {
-  if (!record.contains("steps")) return "rounded";
+  if (!record.contains("training")) return "rounded";
+  const nlohmann::json& training = record.at("training");
   std::string stages;
   for (const nlohmann::json& stage : record.value("stages", nlohmann::json::array())) {
     if (stage.at("kept").get<bool>())
       stages += (stages.empty() ? "" : ", ") + stage.at("method").get<std::string>();
   }
   if (!stages.empty()) stages += "; ";
-  const std::int64_t steps = record.at("steps").get<std::int64_t>();
+  const std::int64_t steps = training.at("steps").get<std::int64_t>();
   const std::string best =
       record.value("interrupted", false)
-          ? fmt::format(", stopped: the state of step {}", record.value("best_step", std::int64_t{0}))
+          ? fmt::format(", stopped: the state of step {}", training.at("best_step").get<std::int64_t>())
           : "";
   return fmt::format("calibrated against the original ({}{} steps of training{})", stages, steps, best);
 }
 
 std::string widths(const nlohmann::json& record) {
-  if (!record.contains("bits") || record.contains("bits_for")) return "mixed bits";
-  return fmt::format("{} bits in groups of {}", record.at("bits").get<int>(),
-                     record.at("group_size").get<int>());
+  const nlohmann::json& settings = record.at("settings");
+  if (!settings.contains("bits") || settings.contains("bits_for")) return "mixed bits";
+  return fmt::format("{} bits in groups of {}", settings.at("bits").get<int>(),
+                     settings.at("group_size").get<int>());
 }
 
 std::string readme(const std::string& name, const nlohmann::json& record) {
@@ -79,12 +84,13 @@ std::string readme(const std::string& name, const nlohmann::json& record) {
       "```\n"
       "\n"
       "mixtape.json has every setting and figure.\n",
-      printable(name), printable(last_name(record.at("model"))), widths(record),
-      record.at("bits_per_weight").get<double>(), how(record), record.at("mixtape").get<std::string>(),
-      table(record), shell_word(name));
+      printable(name), printable(last_name(record.at("model").at("path"))), widths(record),
+      record.at("out").at("bits_per_weight").get<double>(), how(record), version_record(), table(record),
+      shell_word(name));
 }
 
 std::string trained_readme(const std::string& name, const nlohmann::json& record) {
+  const nlohmann::json &text = record.at("text"), &training = record.at("training");
   return fmt::format(
       "---\n"
       "pipeline_tag: text-generation\n"
@@ -101,25 +107,29 @@ std::string trained_readme(const std::string& name, const nlohmann::json& record
       "```\n"
       "\n"
       "mixtape.json has every setting.\n",
-      printable(name), record.at("model_type").get<std::string>(), record.at("weights").get<std::int64_t>(),
-      record.at("train_rows").get<std::int64_t>(), record.at("mixtape").get<std::string>(),
-      record.at("best_step").get<std::int64_t>(), record.at("steps").get<std::int64_t>(),
-      record.at("batch").get<std::int64_t>(), record.at("length").get<std::int64_t>(), shell_word(name));
+      printable(name), record.at("model").at("type").get<std::string>(),
+      record.at("out").at("weights").get<std::int64_t>(), text.at("train").at("rows").get<std::int64_t>(),
+      version_record(), training.at("best_step").get<std::int64_t>(),
+      training.at("steps").get<std::int64_t>(), record.at("settings").at("batch").get<std::int64_t>(),
+      text.at("length").get<std::int64_t>(), shell_word(name));
 }
 
 }  // namespace
 
 std::string version_record() { return fmt::format("{} ({})", version(), commit()); }
 
-nlohmann::json model_record(const std::string& command, const ModelOptions& model,
-                            const QuantizeOptions& quantize, double bits_per_weight) {
-  nlohmann::json json = {{"mixtape", version_record()},
-                         {"command", command},
-                         {"model", model.path},
-                         {"rounding", quantize.mode},
+nlohmann::json model_record(const std::string& command, const std::string& model, const ModelConfig& config,
+                            const StorageSize& size, const QuantizationPlan& plan) {
+  nlohmann::json json = report_head(command);
+  json.update(
+      {{"model", model_json(model, config)}, {"out", size_json(size)}, {"formats", formats_json(plan)}});
+  return json;
+}
+
+nlohmann::json quantize_settings(const QuantizeOptions& quantize) {
+  nlohmann::json json = {{"rounding", quantize.mode},
                          {"smaller_groups", quantize.smaller_groups},
-                         {"quantize_routers", quantize.quantize_routers},
-                         {"bits_per_weight", bits_per_weight}};
+                         {"quantize_routers", quantize.quantize_routers}};
   const BitBudget& budget = quantize.budget;
   if (budget.bits_per_weight > 0.0) json["bpw"] = budget.bits_per_weight;
   if (budget.size > 0) json["size"] = budget.size;

@@ -280,6 +280,12 @@ void ReportFile::write(const nlohmann::json& report) {
   if (wanted()) write_text(report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
+void ReportFile::write_model(nlohmann::json record, const std::string& out, double seconds) {
+  record["out"]["path"] = out;
+  record["seconds"] = seconds;
+  write(record);
+}
+
 void ReportFile::write_text(const std::string& text) {
   std::fflush(stdout);
   if (stdout_ >= 0) ::dup2(stdout_, STDOUT_FILENO);

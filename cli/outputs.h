@@ -93,6 +93,8 @@ class ReportFile {
   // If the system refuses, the report is kept in another place, and an error says where.
   void write(const nlohmann::json& report);
   void write_text(const std::string& text);
+  // The record of a model that was written, with what differs from run to run: where it is, and what it took.
+  void write_model(nlohmann::json record, const std::string& out, double seconds);
 
  private:
   std::string name_;

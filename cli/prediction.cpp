@@ -40,7 +40,10 @@ std::vector<TokenRow> Prediction::timed_rows(const CalibrationData& data) const 
 void Prediction::tell_time(const CausalLm& model, const CalibrationData& data) {
   pace_ =
       measure_pace(model, tape_, timed_rows(data), o_.text.rows_at_a_time(opened_.config, tape_.device()));
-  stages_ = expected_stages(opened_.config, plan_, o_.work_use(data, device_count_), pace_);
+  WorkUse use = o_.work_use(data, device_count_);
+  use.part_tokens = o_.part_tokens(opened_.config, plan_, data, tape_.device());
+  use.part_tokens = std::min(use.part_tokens, use.validation_tokens);
+  stages_ = expected_stages(opened_.config, plan_, use, pace_);
   fmt::print("time         about {}{}\n", format_seconds(Forecast(stages_).seconds()),
              o_.checkpoint.resume ? " from the start" : "");
 }
@@ -61,7 +64,7 @@ void Prediction::show_in(StageDisplay& display) const {
 }
 
 nlohmann::json Prediction::figures() const {
-  return {{"predicted_seconds", Forecast(stages_).seconds()}, {"predicted_peak_bytes", bytes_}};
+  return {{"predicted", {{"seconds", Forecast(stages_).seconds()}, {"peak_bytes", bytes_}}}};
 }
 
 }  // namespace mixtape::cli

@@ -14,6 +14,7 @@
 #include "cli/training_hooks.h"
 #include "mixtape/calib/importance.h"
 #include "mixtape/calib/least_squares.h"
+#include "mixtape/core/stopwatch.h"
 #include "mixtape/quant/plan_file.h"
 #include "mixtape/quant/tensor_providers.h"
 
@@ -24,10 +25,11 @@ struct QuantizeCommand {
   ModelOptions model;
   QuantizeOptions quantize;
   std::string fit;  // mlx or least-squares; empty: by whether there are importance or blocks
-  std::string imatrix;
+  std::string imatrix, json_file;
 
   void finish(const CLI::App& command) {
     require_files({imatrix});
+    refuse_same_place({{"--save-plan", quantize.saved_plan}, {"--json", json_file}});
     if (fit.empty()) fit = imatrix.empty() && quantize.type.empty() ? "mlx" : "least-squares";
     quantize.has_importance = !imatrix.empty();
     quantize.finish(command);
@@ -41,17 +43,22 @@ struct QuantizeCommand {
       fmt::print("unweighted   {} ({} has no data of it)\n", path, imatrix);
     return found;
   }
-  nlohmann::json record(double bits_per_weight) const {
-    nlohmann::json json = model_record("quantize", model, quantize, bits_per_weight);
-    json["fit"] = fit;
-    if (!imatrix.empty()) json["imatrix"] = imatrix;
+  std::vector<std::string> inputs() const { return {model.path, quantize.plan_file, imatrix}; }
+  nlohmann::json record(const OpenedModel& opened, const StorageSize& size, const QuantizationPlan& plan,
+                        const Device& device) const {
+    nlohmann::json json = model_record("quantize", model.path, opened.config, size, plan);
+    nlohmann::json& settings = json["settings"] = quantize_settings(quantize);
+    settings["fit"] = fit;
+    if (!imatrix.empty()) settings["imatrix"] = imatrix;
+    json["device"] = device.name();
     return json;
   }
 };
 
 void run_quantize(const QuantizeCommand& o) {
   ModelOutput output = o.quantize.place(o.model);
-  ReportFile plan_file = o.quantize.place_for_plan({o.model.path, o.quantize.plan_file, o.imatrix});
+  ReportFile plan_file = o.quantize.place_for_plan(o.inputs());
+  ReportFile report(o.json_file, o.inputs(), o.quantize.out);
   const Device device = open_device(o.model.device);
   const OpenedModel opened = o.model.open();
   const ModelSource& source = *opened.source;
@@ -63,6 +70,8 @@ void run_quantize(const QuantizeCommand& o) {
   plan_file.write(plan_json(plan));
   const StorageSize size = written_size(opened, plan, gguf ? &*gguf : nullptr);
   output.require_space(gguf ? gguf->layout().file_bytes() : static_cast<std::uint64_t>(size.bytes));
+  const nlohmann::json record = o.record(opened, size, plan, device);
+  const Stopwatch watch;
   StageDisplay display;
   std::vector<std::string> notes;
   const Method fit = least_squares();
@@ -76,14 +85,16 @@ void run_quantize(const QuantizeCommand& o) {
       loss = write_gguf_model(file, source, *gguf, tensors, display.hooks());
       display.close();
     });
+    report.write_model(record, o.quantize.out, watch.seconds());
     output.tell();
     return print_loss(loss);
   }
   output.write([&](AtomicDirectory& directory) {
-    write_card(directory.path(), o.quantize.out, o.record(size.bits_per_weight()));
+    write_card(directory.path(), o.quantize.out, record);
     write_quantized_model(directory, source, plan, tensors, storage, display.hooks());
     display.close();
   });
+  report.write_model(record, o.quantize.out, watch.seconds());
   output.tell();
 }
 
@@ -101,6 +112,7 @@ void add_quantize(CLI::App& app, int&) {
       "not given, mlx without --imatrix or --type");
   group.path("--imatrix", o->imatrix, "FILE",
              "Importance of the input channels, llama.cpp's file (GGUF or .dat): their errors are weighted");
+  OptionGroup(*command, "Report").path("--json", o->json_file, "FILE", kJsonHelp);
   command->footer(
       "Examples:\n"
       "  mixtape quantize -m Qwen3-0.6B -o Qwen3-0.6B-4bit\n"

@@ -24,9 +24,8 @@ bool is_plain(char c) {
          std::string_view("_@%+=:,./-").find(c) != std::string::npos;
 }
 
-}  // namespace
-
-std::string printable(const std::string& text) {
+// Without the controls that are not in `kept`.
+std::string without_controls(const std::string& text, std::string_view kept) {
   std::string shown;
   for (std::size_t i = 0; i < text.size(); ++i) {
     // U+0080 to U+009F are controls, too.
@@ -34,7 +33,7 @@ std::string printable(const std::string& text) {
                          static_cast<unsigned char>(text[i + 1]) >= 0x80 &&
                          static_cast<unsigned char>(text[i + 1]) < 0xa0;
     if (is_wide) shown += escaped(text[i++]);
-    if (is_wide || is_control(text[i])) {
+    if (is_wide || (is_control(text[i]) && kept.find(text[i]) == kept.npos)) {
       shown += escaped(text[i]);
     } else {
       shown += text[i];
@@ -42,6 +41,11 @@ std::string printable(const std::string& text) {
   }
   return shown;
 }
+
+}  // namespace
+
+std::string printable(const std::string& text) { return without_controls(text, ""); }
+std::string printable_lines(const std::string& text) { return without_controls(text, "\n\t"); }
 
 std::string shell_word(const std::string& name) {
   const std::string word = (name.starts_with('-') ? "./" : "") + name;  // no option

@@ -1,5 +1,7 @@
 #include "cli/sampling_flags.h"
 
+#include <nlohmann/json.hpp>
+
 #include "mixtape/core/error.h"
 
 namespace mixtape::cli {
@@ -26,6 +28,16 @@ void SamplingFlags::check(const CLI::App& command) const {
     require(sample.temperature > 0.0 || command.count(name) == 0, name, " has no effect: --temperature 0");
   require(sample.repeat_penalty != 1.0 || command.count("--repeat-last-n") == 0,
           "--repeat-last-n has no effect: --repeat-penalty is 1");
+}
+
+nlohmann::json SamplingFlags::record() const {
+  return {{"count", count},
+          {"temperature", sample.temperature},
+          {"top_k", sample.top_k},
+          {"top_p", sample.top_p},
+          {"min_p", sample.min_p},
+          {"repeat_penalty", sample.repeat_penalty},
+          {"repeat_last", sample.repeat_last}};
 }
 
 }  // namespace mixtape::cli

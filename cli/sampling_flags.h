@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "cli/options.h"
 #include "mixtape/calib/sample.h"
@@ -16,6 +17,8 @@ struct SamplingFlags {
   void add(CLI::App& command, const std::string& group);
   // Throws invalid_argument for options that have no effect.
   void check(const CLI::App& command) const;
+  // For "settings"; the seed has a place of its own.
+  nlohmann::json record() const;
 };
 
 }  // namespace mixtape::cli

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "cli/html_page.h"
@@ -11,7 +12,7 @@ namespace mixtape::cli {
 namespace {
 
 constexpr double kWidth = 640.0, kHeight = 300.0;  // of charts with two axes
-constexpr double kLeft = 62.0, kRight = 16.0, kTop = 30.0, kBottom = 44.0;
+constexpr double kLeft = 78.0, kRight = 20.0, kTop = 34.0, kBottom = 56.0;
 
 std::string svg(double width, double height, const std::string& body) {
   return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\">\n{}</svg>\n", width, height, body);
@@ -82,11 +83,11 @@ class Plot {
       y_.add(height_of(p.y));
     }
     if (x_.is_empty()) return;
-    if (!axes.is_log_y) y_.low = std::min(y_.low, 0.0);
+    if (!axes.is_log_y) y_.add(0.0);
     if (y_.high - y_.low < 1e-12) y_.high = y_.low + 1.0;
     if (x_.high - x_.low < 1e-12) x_.high = x_.low + 1.0;
     x_.widen(margin, margin);
-    y_.widen(axes.is_log_y ? std::max(margin, 0.05) : 0.0, std::max(margin, 0.03));
+    y_.widen(axes.is_log_y ? std::max(margin, 0.05) : y_.low < 0.0 ? 0.03 : 0.0, std::max(margin, 0.03));
   }
 
   bool is_empty() const { return x_.is_empty(); }
@@ -102,13 +103,13 @@ class Plot {
     const double bottom = kHeight - kBottom, right = kWidth - kRight;
     std::string out = line(kLeft, bottom, right, bottom, "axis") + line(kLeft, kTop, kLeft, bottom, "axis");
     for (const Tick& t : axes_.x_ticks.empty() ? round_ticks(x_) : axes_.x_ticks)
-      out += text_at(x(t.at), bottom + 16.0, "middle", t.label, "faint");
+      out += text_at(x(t.at), bottom + 20.0, "middle", t.label, "faint");
     for (const Tick& t : axes_.is_log_y ? power_ticks(y_) : round_ticks(y_)) {
       const double at = y(axes_.is_log_y ? std::pow(10.0, t.at) : t.at);
       out += line(kLeft, at, right, at, "axis") + text_at(kLeft - 6.0, at + 4.0, "end", t.label, "faint");
     }
-    return out + text_at((kLeft + right) / 2.0, kHeight - 8.0, "middle", axes_.x) +
-           text_at(4.0, 14.0, "start", axes_.y);
+    return out + text_at((kLeft + right) / 2.0, kHeight - 10.0, "middle", axes_.x) +
+           text_at(4.0, 18.0, "start", axes_.y);
   }
 
  private:
@@ -131,22 +132,31 @@ std::string drawn(const Plot& plot, const Curve& curve) {
          (curve.points.size() <= 40 ? dots : "");
 }
 
+// What the styles stand for, above a chart.
 std::string legend(const std::vector<Curve>& curves) {
   std::string out;
-  double right = kWidth - kRight;
-  for (auto c = curves.rbegin(); c != curves.rend(); ++c) {
-    if (c->name.empty()) continue;
-    out += text_at(right, 14.0, "end", c->name);
-    right -= 7.0 * static_cast<double>(c->name.size()) + 8.0;
-    out += fmt::format("<circle cx=\"{:.1f}\" cy=\"10\" r=\"4\" class=\"{}\"/>\n", right, c->style);
-    right -= 16.0;
+  for (const Curve& c : curves) {
+    if (c.name.empty()) continue;
+    out += fmt::format(
+        "<span><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\"><circle cx=\"5\" cy=\"5\" r=\"4\" "
+        "class=\"{}\"/></svg>{}</span>\n",
+        c.style, html_text(c.name));
   }
-  return out;
+  return out.empty() ? "" : "<div class=\"legend\">\n" + out + "</div>\n";
 }
 
-std::string whisker(double x1, double x2, double y) {
-  return line(x1, y, x2, y, "plain") + line(x1, y - 4, x1, y + 4, "plain") +
-         line(x2, y - 4, x2, y + 4, "plain");
+std::string rect(double x, double y, double width, double height, const std::string& attributes,
+                 const std::string& title = "") {
+  return fmt::format("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" {}>{}</rect>\n", x,
+                     y, width, height, attributes,
+                     title.empty() ? "" : fmt::format("<title>{}</title>", html_text(title)));
+}
+
+// Of a value's error; on a logarithmic axis no lower than the axis.
+std::string whisker(const Plot& plot, double x, double value, double error) {
+  const double low = plot.is_shown({x, value - error}) ? plot.y(value - error) : kHeight - kBottom;
+  const double at = plot.x(x), end = std::clamp(low, kTop, kHeight - kBottom);
+  return line(at, end, at, std::max(plot.y(value + error), kTop / 2.0), "error");
 }
 
 }  // namespace
@@ -158,75 +168,137 @@ std::string curve_chart(const Axes& axes, const std::vector<Curve>& curves) {
   if (plot.is_empty()) return "";
   std::string body = plot.frame();
   for (const Curve& c : curves) body += drawn(plot, c);
-  return svg(kWidth, kHeight, body + legend(curves));
+  return legend(curves) + svg(kWidth, kHeight, body);
 }
 
 std::string bar_chart(const std::vector<Bar>& bars) {
-  constexpr double kNames = 210.0, kValues = 150.0, kRow = 28.0;
+  constexpr double kLength = 100.0, kThick = 12.0;
   double most = 0.0;
   for (const Bar& b : bars) most = std::max(most, b.value + b.error);
   if (most <= 0.0 || !std::isfinite(most)) return "";
-  const double scale = (kWidth - kNames - kValues) / most;
-  std::string body;
-  double y = 6.0;
+  const auto at = [&](double value) { return std::clamp(value / most, 0.0, 1.0) * kLength; };
+  std::string out = "<div class=\"bars\">\n";
   for (const Bar& b : bars) {
-    const double middle = y + kRow / 2.0 - 3.0, end = kNames + b.value * scale, spread = b.error * scale;
-    body += text_at(kNames - 8.0, middle + 4.0, "end", b.name);
-    body += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"18\" class=\"{}\"/>\n",
-                        kNames, y + 2.0, std::max(b.value * scale, 0.0), b.style);
-    if (b.error > 0.0) body += whisker(end - spread, end + spread, middle);
-    body += text_at(
-        end + spread + 8.0, middle + 4.0, "start",
-        b.error > 0.0 ? fmt::format("{:.5f} +-{:.5f}", b.value, b.error) : fmt::format("{:.5f}", b.value));
-    y += kRow;
+    const bool has_error = b.error > 0.0;
+    out += fmt::format(
+        "<div class=\"bar\"><span class=\"name\">{}</span><span class=\"track\"><svg viewBox=\"0 0 {} {}\" "
+        "preserveAspectRatio=\"none\" aria-hidden=\"true\">\n",
+        html_text(b.name), kLength, kThick);
+    out += rect(0.0, 1.0, at(b.value), kThick - 2.0, fmt::format("class=\"{}\"", b.style));
+    if (has_error)
+      out += line(at(b.value - b.error), kThick / 2.0, at(b.value + b.error), kThick / 2.0, "error");
+    const int digits = digits_of(most);
+    out += fmt::format("</svg></span><span class=\"value\">{:.{}f}{}</span></div>\n", b.value, digits,
+                       has_error ? fmt::format(" +-{:.{}f}", b.error, digits) : "");
   }
-  return svg(kWidth, y + 4.0, body);
+  return out + "</div>\n";
+}
+
+std::string column_chart(const Axes& axes, const std::vector<Bar>& bars, const std::vector<Curve>& styles) {
+  std::vector<Point> ends;
+  for (std::size_t i = 0; i < bars.size(); ++i) {
+    const Bar& b = bars[i];
+    if (!std::isfinite(b.value) || !std::isfinite(b.error)) return "";
+    ends.push_back({static_cast<double>(i) - 0.5, b.value - b.error});
+    ends.push_back({static_cast<double>(i) + 0.5, b.value + b.error});
+  }
+  if (std::all_of(bars.begin(), bars.end(), [](const Bar& b) { return b.value == 0.0; })) return "";
+  Axes named = axes;
+  const std::size_t step = std::max<std::size_t>(1, (bars.size() + 7) / 8);
+  for (std::size_t i = 0, numbers = 0; i < bars.size(); ++i) {
+    const bool is_number = !bars[i].name.empty() && std::isdigit(static_cast<unsigned char>(bars[i].name[0]));
+    if (is_number && numbers++ % step == 0) named.x_ticks.push_back({static_cast<double>(i), bars[i].name});
+  }
+  const Plot plot(named, ends);
+  std::string body = plot.frame();
+  for (std::size_t i = 0; i < bars.size(); ++i) {
+    const Bar& b = bars[i];
+    const double x = static_cast<double>(i), left = plot.x(x - 0.4), zero = plot.y(0.0),
+                 end = plot.y(b.value);
+    body += rect(left, std::min(zero, end), plot.x(x + 0.4) - left, std::abs(zero - end),
+                 fmt::format("class=\"{}\"", b.style),
+                 fmt::format("{} {}: {:.3g} +-{:.1g}", axes.x, b.name, b.value, b.error));
+    if (b.error > 0.0) body += whisker(plot, x, b.value, b.error);
+  }
+  std::vector<Curve> used;
+  for (const Curve& c : styles) {
+    if (std::any_of(bars.begin(), bars.end(), [&](const Bar& b) { return b.style == c.style; }))
+      used.push_back(c);
+  }
+  return legend(used) + svg(kWidth, kHeight, body);
+}
+
+int digits_of(double value) {
+  if (!(value > 0.0)) return 5;
+  return static_cast<int>(std::clamp(3.0 - std::floor(std::log10(value)), 5.0, 9.0));
 }
 
 std::string heat_chart(const HeatMap& map) {
-  constexpr double kNames = 170.0, kRow = 20.0, kHead = 22.0;
   std::size_t columns = 0;
   for (const auto& row : map.cells) columns = std::max(columns, row.size());
   if (columns == 0) return "";
-  const double width = std::clamp((kWidth - kNames) / static_cast<double>(columns), 8.0, 60.0);
-  std::string body = text_at(kNames, 14.0, "start", map.columns, "faint");
-  for (std::size_t c = 0; c < columns; c += std::max<std::size_t>(1, (columns + 7) / 8))
-    body += text_at(kNames + (static_cast<double>(c) + 0.5) * width + 40.0 * (c == 0), 14.0, "middle",
-                    c == 0 ? "" : std::to_string(c), "faint");
+  const auto colour = [](const Cell& c) {
+    return fmt::format("class=\"{}\" fill-opacity=\"{:.3f}\"", c.style, std::clamp(c.strength, 0.04, 1.0));
+  };
+  std::string out = "<div class=\"legend\">\n";
+  for (const Cell& c : map.legend)
+    out += fmt::format("<span><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\">{}</svg>{}</span>\n",
+                       rect(0.0, 0.0, 10.0, 10.0, colour(c)), html_text(c.text));
+  out += "</div>\n<div class=\"heat\">\n";
   for (std::size_t r = 0; r < map.rows.size(); ++r) {
-    const double y = kHead + kRow * static_cast<double>(r);
-    body += text_at(kNames - 8.0, y + 14.0, "end", map.rows[r]);
+    out += fmt::format(
+        "<div class=\"cells\"><span class=\"name\">{}</span><svg viewBox=\"0 0 {} 1\" "
+        "preserveAspectRatio=\"none\" role=\"img\">\n",
+        html_text(map.rows[r]), columns);
     for (std::size_t c = 0; c < map.cells[r].size(); ++c) {
-      const std::optional<Cell>& cell = map.cells[r][c];
-      if (!cell) continue;
-      body += fmt::format(
-          "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"cell\" "
-          "fill-opacity=\"{:.3f}\"><title>{}</title></rect>\n",
-          kNames + static_cast<double>(c) * width, y, width - 1.0, kRow - 1.0,
-          std::clamp(cell->value / map.most, 0.04, 1.0), html_text(cell->text));
+      if (const std::optional<Cell>& cell = map.cells[r][c])
+        out += rect(static_cast<double>(c), 0.0, 1.0, 1.0, colour(*cell), cell->text);
     }
+    out += "</svg></div>\n";
   }
-  return svg(std::max(kWidth, kNames + width * static_cast<double>(columns)),
-             kHead + kRow * static_cast<double>(map.rows.size()) + 4.0, body);
+  return out + fmt::format(
+                   "<div class=\"cells\"><span class=\"name\">{}</span><span class=\"ends\"><span>0</span>"
+                   "<span>{}</span></span></div>\n</div>\n",
+                   html_text(map.columns), columns > 1 ? std::to_string(columns - 1) : "");
 }
 
 std::string mark_chart(const Axes& axes, const std::vector<Mark>& marks) {
-  std::vector<Point> all;
-  for (const Mark& m : marks) all.push_back({m.x, m.y});
-  const Plot plot(axes, all, 0.1);
-  if (plot.is_empty()) return "";
-  std::string body = plot.frame();
+  std::vector<Point> ends;
+  Curve line_through{"", "plain", {}};
   for (const Mark& m : marks) {
-    if (!plot.is_shown({m.x, m.y})) continue;
-    const double x = plot.x(m.x), y = plot.y(m.y), low = std::max(m.y - m.error, 1e-12);
-    const bool is_right = x > kWidth * 0.7;
-    body += line(x, plot.y(low), x, plot.y(m.y + m.error), "plain");
-    body += fmt::format(
-        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" class=\"after\"><title>{}</title></circle>\n", x, y,
-        html_text(m.name));
-    body += text_at(x + (is_right ? -9.0 : 9.0), y - 6.0, is_right ? "end" : "start", m.name);
+    for (const double y : {m.y, m.y + m.error, m.y - m.error}) ends.push_back({m.x, y});
+    if (m.is_on_line) line_through.points.push_back({m.x, m.y});
   }
-  return svg(kWidth, kHeight, body);
+  const Plot plot(axes, ends, 0.1);
+  if (plot.is_empty()) return "";
+  std::sort(line_through.points.begin(), line_through.points.end(),
+            [](const Point& a, const Point& b) { return a.x < b.x; });
+  std::string body = plot.frame() + drawn(plot, line_through);
+  std::vector<Point> labels;
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    const Mark& m = marks[i];
+    if (!plot.is_shown({m.x, m.y})) continue;
+    const double x = plot.x(m.x), y = plot.y(m.y);
+    body += whisker(plot, m.x, m.y, m.error);
+    body +=
+        fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" class=\"{}\"><title>{}</title></circle>\n",
+                    x, y, m.is_on_line ? "after" : "before", html_text(m.name));
+    // Beside its mark, where no other number stands: numbers that are near each other alternate.
+    Point at{x + 9.0, y - 7.0};
+    const auto is_taken = [&](const Point& p) {
+      return std::any_of(labels.begin(), labels.end(), [&](const Point& other) {
+        return std::abs(other.x - p.x) < 20.0 && std::abs(other.y - p.y) < 16.0;
+      });
+    };
+    for (const Point& other :
+         {Point{x - 21.0, y - 7.0}, Point{x + 9.0, y + 17.0}, Point{x - 21.0, y + 17.0}}) {
+      if (is_taken(at)) at = other;
+    }
+    labels.push_back(at);
+    body += text_at(at.x, at.y, "start", std::to_string(i + 1));
+  }
+  return legend({{"beaten by no other", "after", {}}, {"beaten in both", "before", {}}}) +
+         svg(kWidth, kHeight, body);
 }
 
 }  // namespace mixtape::cli

@@ -1,4 +1,5 @@
-// Charts for reports: plain SVG without a script, whose colours come from the page's style sheet (cli/html_page.h).
+// Charts for reports: HTML and SVG without a script, whose colours and sizes come from the page's style sheet
+// (cli/html_page.h). What has a name in words is HTML, so that it can wrap on a phone.
 #pragma once
 
 #include <optional>
@@ -32,30 +33,38 @@ struct Axes {
 // Points that are not finite, or on a logarithmic axis not above 0, are left out. Empty where none is left.
 std::string curve_chart(const Axes& axes, const std::vector<Curve>& curves);
 
-// Values with standard errors, from 0 on, one below the other.
+// Values with standard errors; a style is that of a curve.
 struct Bar {
   std::string name, style;
   double value = 0.0, error = 0.0;
 };
+// From 0 on, one below the other; what lies below 0 has no length.
 std::string bar_chart(const std::vector<Bar>& bars);
+// Side by side, up and down from 0, below what the styles stand for; the name of every few that is a number stands
+// beneath. Empty where all are 0 or one is not finite.
+std::string column_chart(const Axes& axes, const std::vector<Bar>& bars, const std::vector<Curve>& styles);
 
-// A square for each entry that is set, the darker the larger; `text` is shown where a pointer rests on it.
+// Digits behind the point that tell values of this size apart, 5 to 9.
+int digits_of(double value);
+
+// A square for each entry that is set; `text` is shown where a pointer rests on it.
 struct Cell {
-  double value = 0.0;
-  std::string text;
+  double strength = 1.0;  // of its colour, 0 to 1
+  std::string style = "after", text = {};
 };
 struct HeatMap {
   std::vector<std::string> rows;  // names
   std::vector<std::vector<std::optional<Cell>>> cells;
-  std::string columns;  // what they are: "layer"
-  double most = 1.0;    // the value of the darkest
+  std::string columns;       // what they are: "layer"
+  std::vector<Cell> legend;  // texts that say what the colours mean
 };
 std::string heat_chart(const HeatMap& map);
 
-// Named points with standard errors of y.
+// Points with standard errors of y, numbered from 1 on in this order.
 struct Mark {
   std::string name;
   double x = 0.0, y = 0.0, error = 0.0;
+  bool is_on_line = false;  // which leads through these, from left to right
 };
 std::string mark_chart(const Axes& axes, const std::vector<Mark>& marks);
 

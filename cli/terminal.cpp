@@ -64,9 +64,21 @@ void put_error(const std::string& text) {
   static_cast<void>(unused);
 }
 
+// Between words, where the line has room for none more.
+static std::string folded(std::string text, std::size_t width) {
+  std::string lines;
+  for (std::size_t space;
+       text.size() > width && (space = text.rfind(' ', width)) != text.npos && space > 0;) {
+    lines += text.substr(0, space) + "\n";
+    text = text.substr(space + 1);
+  }
+  return lines + text;
+}
+
 void note(const std::string& line) {
   if (line_stands.exchange(false)) put_error(kClear);
-  put_error(printable(line) + "\n");
+  const std::string text = printable(line);
+  put_error((can_rewrite_line() ? folded(text, static_cast<std::size_t>(terminal_width())) : text) + "\n");
   log_line(line);
 }
 

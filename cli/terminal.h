@@ -20,7 +20,7 @@ void put_error(const std::string& text);
 void be_quiet();
 bool is_quiet();
 
-// A line of its own; a progress line that stands there is cleared first.
+// A line of its own, on a terminal as many as its words take; a progress line that stands there is cleared first.
 void note(const std::string& line);
 // "mixtape: warning: ..."
 void warn(const std::string& text);

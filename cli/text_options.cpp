@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/json_report.h"
 #include "cli/quote.h"
 #include "cli/terminal.h"
 #include "mixtape/calib/recipe.h"
@@ -18,6 +19,7 @@ namespace mixtape::cli {
 namespace {
 
 constexpr const char* kSelf = "self";
+constexpr const char* kOneRow = "for one row";  // how text_rows.h ends the error of too little text
 
 // Chats of which something isn't used.
 void print_losses(const TextRows& text, std::int64_t length) {
@@ -32,6 +34,18 @@ void refuse_chats(const std::vector<std::string>& text_files) {
   for (const std::string& file : text_files) {
     require(!is_chats(file), "--text: ", file,
             " holds a JSON object a line, expected text; name it with --chats");
+  }
+}
+
+// Calls fn; an error that says, ending so, that there is too little text also names the options that ask for less.
+template <class Fn>
+auto with_ways_out(const Fn& fn, const std::string& end, const std::string& ways_out) {
+  try {
+    return fn();
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    if (error.code() != ErrorCode::invalid_argument || !what.ends_with(end)) throw;
+    fail(error.code(), what, "; give more text, or lower ", ways_out);
   }
 }
 
@@ -150,8 +164,11 @@ bool TextOptions::is_sampled() const {
 
 std::vector<TokenRow> TextOptions::file_rows(const Tokenizer& tokenizer, std::int64_t vocab_size) const {
   refuse_chats(text_files);
-  std::vector<TokenRow> rows =
-      text_rows({text_files.begin(), text_files.end()}, tokenizer, positions(), max_tokens).rows;
+  std::vector<TokenRow> rows = with_ways_out(
+      [&] {
+        return text_rows({text_files.begin(), text_files.end()}, tokenizer, positions(), max_tokens).rows;
+      },
+      kOneRow, str("--length, which is ", length));
   check_ids(rows, vocab_size);
   return rows;
 }
@@ -182,12 +199,20 @@ std::vector<RowSource> TextOptions::chat_sources(const std::vector<std::string>&
 std::vector<RowSource> TextOptions::file_sources(const Tokenizer& tokenizer, const nlohmann::json& config,
                                                  std::int64_t vocab_size) const {
   refuse_chats(text_files);
-  std::vector<RowSource> sources =
-      text_sources({text_files.begin(), text_files.end()}, tokenizer, positions());
+  const std::string ways_out = str("--length, which is ", length);
+  std::vector<RowSource> sources = with_ways_out(
+      [&] {
+        return text_sources({text_files.begin(), text_files.end()}, tokenizer, positions());
+      },
+      kOneRow, ways_out);
   for (RowSource& source : chat_sources(chat_files, tokenizer, config)) sources.push_back(std::move(source));
   for (const std::string& file : report_files) {
-    RowSource source = is_chats(file) ? chat_sources({file}, tokenizer, config)[0]
-                                      : RowSource{file, text_rows({file}, tokenizer, positions()).rows};
+    RowSource source = with_ways_out(
+        [&] {
+          if (is_chats(file)) return chat_sources({file}, tokenizer, config)[0];
+          return RowSource{file, text_rows({file}, tokenizer, positions()).rows};
+        },
+        kOneRow, ways_out);
     source.report_only = true;
     sources.push_back(std::move(source));
   }
@@ -247,7 +272,10 @@ void TextOptions::sample_only_used(std::vector<RowSource> expected) {
 
 SourceSplit TextOptions::shared_split(std::vector<RowSource> sources) const {
   for (const std::string& share : shares) set_share(share, sources);
-  return split_sources(std::move(sources), {train_rows, validation_rows, report_rows, seed});
+  const SplitOptions wanted = {train_rows, validation_rows, report_rows, seed};
+  return with_ways_out([&] { return split_sources(std::move(sources), wanted); }, "",
+                       str("--report-rows, --validation-rows or --length, which is ", length,
+                           data.empty() ? "" : "; or raise --self-rows"));
 }
 
 CalibrationData TextOptions::split(std::vector<RowSource> sources) const {
@@ -263,6 +291,19 @@ std::string TextOptions::describe() const {
   }
   if (!data.empty()) names += names.empty() ? "sampled from the model" : ", sampled from the model";
   return names;
+}
+
+nlohmann::json TextOptions::record(const CalibrationData& parts) const {
+  std::vector<std::string> names = text_files;
+  names.insert(names.end(), chat_files.begin(), chat_files.end());
+  nlohmann::json json = {{"files", names},
+                         {"length", length},
+                         {"train", to_json(parts.train)},
+                         {"validation", to_json(parts.validation)},
+                         {"report", to_json(parts.report)}};
+  if (!report_files.empty()) json["report_files"] = report_files;
+  if (!data.empty()) json["sampled_rows"] = self_rows;
+  return json;
 }
 
 std::vector<TokenRow> rows_of(std::vector<RowSource> sources) {

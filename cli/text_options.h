@@ -68,6 +68,8 @@ struct TextOptions {
   void print_parts(const CalibrationData& parts) const;
   std::int64_t positions() const { return length - 1; }  // of a row
   std::string describe() const;
+  // For what is written of a run: the files, and rows, positions and a fingerprint of each part.
+  nlohmann::json record(const CalibrationData& parts) const;
 
  private:
   std::vector<RowSource> chat_sources(const std::vector<std::string>& files, const Tokenizer& tokenizer,

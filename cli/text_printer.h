@@ -1,4 +1,5 @@
-// Text on standard output as its tokens come.
+// Text on standard output as its tokens come: in a file byte by byte, on a terminal without controls but line breaks and
+// tabs, so that no text moves the cursor or changes colours.
 #pragma once
 
 #include "mixtape/calib/data.h"
@@ -8,7 +9,7 @@ namespace mixtape::cli {
 
 class TextPrinter {
  public:
-  explicit TextPrinter(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit TextPrinter(const Tokenizer& tokenizer);
 
   // Prints what is new since the last call: a token may end inside a character. Throws std::system_error where standard
   // output takes no more.
@@ -18,6 +19,7 @@ class TextPrinter {
   const Tokenizer& tokenizer_;
   TokenRow ids_;
   std::size_t shown_ = 0;  // bytes
+  bool is_terminal_;
 };
 
 }  // namespace mixtape::cli

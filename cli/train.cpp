@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/group_table.h"
 #include "cli/inputs.h"
+#include "cli/json_report.h"
 #include "cli/model_card.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
@@ -24,6 +25,7 @@
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/calib/work.h"
+#include "mixtape/core/resident_memory.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/io/tokenizer_files.h"
@@ -189,24 +191,18 @@ class TrainRun {
 
   // The settings, and the figures that are the same on every run.
   nlohmann::json record(const TrainReport& report) const {
-    return {{"mixtape", version_record()},
-            {"command", "train"},
-            {"config", o_.config_file},
-            {"tokenizer", o_.tokenizer},
-            {"model_type", config_.architecture->model_type},
-            {"weights", weights()},
-            {"text", o_.text.describe()},
-            {"train_rows", data_.train.size()},
-            {"length", o_.text.length},
-            {"seed", o_.text.seed},
-            {"device", devices_->name()},
-            {"dtype", o_.dtype},
-            {"batch", o_.train.batch_size},
-            {"learning_rate", o_.train.learning_rate},
-            {"steps", report.steps_done},
-            {"best_step", report.best_step},
-            {"interrupted", report.stopped_early},
-            {"diverged", report.diverged}};
+    nlohmann::json json = report_head("train");
+    json.update({{"model", model_json(o_.config_file, config_)},
+                 {"tokenizer", o_.tokenizer},
+                 {"out", size_json(static_cast<double>(file_bytes()), static_cast<std::int64_t>(weights()))},
+                 {"text", o_.text.record(data_)},
+                 {"seed", o_.text.seed},
+                 {"device", devices_->name()},
+                 {"dtype", o_.dtype},
+                 {"settings", {{"batch", o_.train.batch_size}}},
+                 {"training", to_json(report, false)},
+                 {"interrupted", report.stopped_early}});
+    return json;
   }
 
   void write(const Parameters& parameters, const TrainReport& report, StageDisplay& display) {
@@ -237,14 +233,13 @@ class TrainRun {
 
   Status tell(const TrainReport& report, const Evaluation& result) {
     const double unigram = unigram_perplexity(data_.train, data_.report, config_.vocab_size);
-    report_file_.write({{"ppl", result.perplexity},
-                        {"ppl_error", result.perplexity_error},
-                        {"ppl_unigram", unigram},
-                        {"steps", report.steps_done},
-                        {"best_step", report.best_step},
-                        {"diverged", report.diverged},
-                        {"seed", o_.text.seed},
-                        {"tokens_per_second", static_cast<double>(report.tokens_seen) / report.seconds}});
+    nlohmann::json json = record(report);
+    json["out"]["path"] = o_.out;
+    json.update({{"training", to_json(report, true)},
+                 {"result", to_json(result)},
+                 {"unigram_perplexity", unigram},
+                 {"peak_bytes", peak_resident_bytes()}});
+    report_file_.write(json);
     output_.tell();  // from here on standard output may fail
     fmt::print(
         "held-out perplexity {:.3f} +- {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",

@@ -16,6 +16,7 @@
 #include "mixtape/calib/importance.h"
 #include "mixtape/calib/initialize.h"
 #include "mixtape/calib/kept_states.h"
+#include "mixtape/calib/kl_by_part.h"
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/memory.h"
 #include "mixtape/calib/mixed_plan.h"

@@ -130,7 +130,7 @@ class Bench:
                 self.o.mixtape, "eval", "-m", path, "--teacher", self.floats, "--text", self.o.texts / file, "--length",
                 LENGTH, "--max-tokens", self.o.tokens, "--dtype", "f32", "--json", report]], check=True,
                 capture_output=True)
-            found = json.loads(report.read_text())
+            found = json.loads(report.read_text())["result"]
             figures[text + "_kl"], figures[text + "_error"] = found["kl"]["mean"], found["kl"]["mean_error"]
         return figures
 

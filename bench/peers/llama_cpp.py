@@ -202,7 +202,7 @@ class Bench:
         report = self.new("report.json")
         self.ours("eval", "-m", file, "--base", base, "--dtype", "f32", "--json", report)
         report = json.loads(report.read_text())
-        return report["ppl"], report["kl"]["mean"]
+        return report["result"]["perplexity"]["value"], report["result"]["kl"]["mean"]
 
     def their_distance(self, file, base, length):
         wanted = r"(?s)Mean PPL\(Q\) *: *([\d.]+).*Mean +KLD: *([-\d.]+)"

@@ -169,8 +169,9 @@ class Bench:
         self.ours("calibrate", "-m", model, "-o", directory, "--bits", 3, "--group-size", 32, "--text", self.text, "--length",
                   LENGTH, "--recipe", "good", "--steps", STEPS, "--validation-rows", 8, "--report-rows", 8, "--json", report)
         figures = json.loads(report.read_text())
-        return {"kl_rounded": float(f"{figures['kl_rtn']:.4g}"), "kl_dwq": float(f"{figures['kl_result']:.4g}"),
-                "cut": f"{figures['kl_cut']:.3f}"}
+        return {"kl_rounded": float(f"{figures['initial']['kl']['mean']:.4g}"),
+                "kl_dwq": float(f"{figures['result']['kl']['mean']:.4g}"),
+                "cut": f"{figures['kl_cut']['value']:.3f}"}
 
     def row(self, name):
         # llama.cpp looks for a published model's tokens where a file's name is that model's.

@@ -185,7 +185,7 @@ class Bench:
                    "--length", self.length, "--max-tokens", self.length * self.report_rows, "--dtype", "f32", "--json",
                    report]
         subprocess.run([str(word) for word in command], check=True, capture_output=True)
-        kl = json.loads(report.read_text())["kl"]
+        kl = json.loads(report.read_text())["result"]["kl"]
         return [round(kl["mean"], 5), round(kl["mean_error"], 5)]
 
     def run(self, wanted):

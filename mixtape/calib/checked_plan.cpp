@@ -27,8 +27,9 @@ double kl_of(const Teacher& teacher, const QuantizationPlan& plan, const Calibra
   }
   const std::vector<FittedStudent> fitted =
       fit_students(teacher, plan, o.fits, statistics_rows(data, o), o.batch_size, silent);
-  kl = ModuleKl(teacher, kl_rows(data, o), o.batch_size, silent, fitted.back().student.parameters.quantized)
-           .of_base();
+  const ModuleKl measured(teacher, kl_rows(data, o), o.batch_size, silent,
+                          fitted.back().student.parameters.quantized);
+  kl = mean_of(measured.of_base()).value;
   if (kept.keep()) forget(silent, "fits");
   return kl;
 }

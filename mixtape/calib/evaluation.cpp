@@ -16,7 +16,7 @@ double sum(const std::vector<float>& values) {
 
 // Mean of n values value(i).
 template <class Value>
-Estimate mean_of(std::size_t n, const Value& value) {
+Estimate mean_over(std::size_t n, const Value& value) {
   if (n == 0) return {};
   const auto count = static_cast<double>(n);
   double total = 0.0, squares = 0.0;
@@ -27,9 +27,20 @@ Estimate mean_of(std::size_t n, const Value& value) {
   return {mean, std::sqrt(squares / (count - 1.0) / count)};
 }
 
-Estimate mean_of(const std::vector<float>& values) {
-  return mean_of(values.size(), [&](std::size_t i) { return static_cast<double>(values[i]); });
+}  // namespace
+
+Estimate mean_of(std::span<const float> values) {
+  return mean_over(values.size(), [&](std::size_t i) { return static_cast<double>(values[i]); });
 }
+
+Estimate mean_difference(std::span<const float> a, std::span<const float> b) {
+  require(a.size() == b.size(), "mean_difference: found ", a.size(), " and ", b.size(),
+          " values, expected as many of both");
+  return mean_over(a.size(),
+                   [&](std::size_t i) { return static_cast<double>(b[i]) - static_cast<double>(a[i]); });
+}
+
+namespace {
 
 // exp of an estimated mean; its error to first order.
 Estimate exp_of(Estimate e) { return {std::exp(e.value), std::exp(e.value) * e.error}; }
@@ -80,16 +91,16 @@ void compare_with_teacher(Evaluation& e) {
     return std::exp(-static_cast<double>(f.nll[i])) - std::exp(-static_cast<double>(f.teacher_nll[i]));
   };
   e.kl = statistics_of(f.kl);
-  const Estimate agreement = mean_of(n, [&](std::size_t i) { return static_cast<double>(f.same_top1[i]); });
+  const Estimate agreement = mean_over(n, [&](std::size_t i) { return static_cast<double>(f.same_top1[i]); });
   e.top1_agreement = agreement.value;
   e.top1_error = agreement.error;
   const Estimate teacher = exp_of(mean_of(f.teacher_nll));
   e.teacher_perplexity = teacher.value;
   e.teacher_perplexity_error = teacher.error;
-  e.perplexity_ratio = exp_of(mean_of(n, difference));
+  e.perplexity_ratio = exp_of(mean_over(n, difference));
   e.nll_correlation = correlation(f.nll, f.teacher_nll);
-  e.mean_change = mean_of(n, change);
-  const Estimate square = mean_of(n, [&](std::size_t i) { return change(i) * change(i); });
+  e.mean_change = mean_over(n, change);
+  const Estimate square = mean_over(n, [&](std::size_t i) { return change(i) * change(i); });
   e.rms_change.value = std::sqrt(square.value);
   if (square.value > 0.0) e.rms_change.error = square.error / (2.0 * e.rms_change.value);
 }
@@ -142,16 +153,14 @@ KlCut kl_cut(const Evaluation& before, const Evaluation& after) {
   if (before.kl->mean <= 0.0) return {};
   const std::vector<float>&a = before.by_position.kl, &b = after.by_position.kl;
   const double left = after.kl->mean / before.kl->mean;
-  const Estimate residual = mean_of(
+  const Estimate residual = mean_over(
       a.size(), [&](std::size_t i) { return left * static_cast<double>(a[i]) - static_cast<double>(b[i]); });
   return {1.0 - left, residual.error / before.kl->mean};
 }
 
 Estimate kl_difference(const Evaluation& a, const Evaluation& b) {
   require_same_positions("kl_difference", a, b);
-  const std::vector<float>&x = a.by_position.kl, &y = b.by_position.kl;
-  return mean_of(x.size(),
-                 [&](std::size_t i) { return static_cast<double>(y[i]) - static_cast<double>(x[i]); });
+  return mean_difference(a.by_position.kl, b.by_position.kl);
 }
 
 }  // namespace mixtape

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace mixtape {
@@ -22,6 +23,11 @@ struct PositionFigures {
 struct Estimate {
   double value = 0.0, error = 0.0;
 };
+
+// Of values that are taken as independent; an error of 0 for fewer than two.
+Estimate mean_of(std::span<const float> values);
+// The same of b minus a, value by value. Throws invalid_argument where they are not as many.
+Estimate mean_difference(std::span<const float> a, std::span<const float> b);
 
 // Of n values in ascending order, percentile p is number floor(p/100 * (n-1)) from 0 on.
 struct KlStatistics {

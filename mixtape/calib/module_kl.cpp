@@ -1,5 +1,7 @@
 #include "mixtape/calib/module_kl.h"
 
+#include <algorithm>
+
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/ops/kl_div/kl_div.h"
@@ -25,7 +27,6 @@ ModuleKl::ModuleKl(const Teacher& teacher, std::span<const TokenRow> rows, std::
     hooks.throw_if_stopped(kStage);
     const auto size = std::min(static_cast<std::size_t>(batch_size), rows.size() - begin);
     parts_.push_back(part_of(base, make_batch(teacher.tape().device(), rows.subspan(begin, size))));
-    positions_ += parts_.back().batch.total_weight;
   }
 }
 
@@ -52,18 +53,18 @@ TapeWeights ModuleKl::weights_with(const Matrices& matrices) const {
   return weights;
 }
 
-double ModuleKl::of_base() const { return mean_kl(base_, std::ssize(teacher_.model().config().layers)); }
-
-double ModuleKl::with(const std::string& path, const QuantizedWeight& weight) const {
-  Matrices matrices = base_;
-  matrices.insert_or_assign(path, weight);
-  return mean_kl(matrices, first_layer_of(path));
+std::vector<float> ModuleKl::of_base() const {
+  return kl(base_, std::ssize(teacher_.model().config().layers));
 }
 
-double ModuleKl::without(const std::string& path) const {
-  Matrices matrices = base_;
-  matrices.erase(path);
-  return mean_kl(matrices, first_layer_of(path));
+std::vector<float> ModuleKl::with(const Matrices& matrices) const {
+  Matrices all = base_;
+  std::int64_t first = std::ssize(teacher_.model().config().layers);
+  for (const auto& [path, weight] : matrices) {
+    all.insert_or_assign(path, weight);
+    first = std::min(first, first_layer_of(path));
+  }
+  return kl(all, first);
 }
 
 // -1 for the embedding, the number of layers for the output layer.
@@ -72,16 +73,16 @@ std::int64_t ModuleKl::first_layer_of(const std::string& path) const {
 }
 
 // Of the model that has these matrices and is the base before this layer.
-double ModuleKl::mean_kl(const Matrices& matrices, std::int64_t first_layer) const {
+std::vector<float> ModuleKl::kl(const Matrices& matrices, std::int64_t first_layer) const {
   const NoGrad guard(teacher_.tape());
   TapeWeights weights = weights_with(matrices);
   const CausalLm model(teacher_.model().config(), weights, teacher_.compute());
-  double sum = 0.0;
+  std::vector<float> found;
   for (const Part& part : parts_) {
     hooks_.throw_if_stopped(kStage);
-    sum += sum_of_kl(model, part, last_state(model, part, first_layer));
+    add_kl(model, part, last_state(model, part, first_layer), found);
   }
-  return sum / positions_;
+  return found;
 }
 
 // What the final norm takes, [B, S, hidden].
@@ -98,10 +99,10 @@ Buffer ModuleKl::final_rows(const CausalLm& model, const Buffer& state) const {
   return flat_rows(model.final_norm(teacher_.tape().constant(state)).value());
 }
 
-double ModuleKl::sum_of_kl(const CausalLm& model, const Part& part, const Buffer& state) const {
+void ModuleKl::add_kl(const CausalLm& model, const Part& part, const Buffer& state,
+                      std::vector<float>& found) const {
   Tape& tape = teacher_.tape();
   const Buffer hidden = final_rows(model, state);
-  double sum = 0.0;
   std::size_t block = 0;
   for_each_logit_block(model, hidden.shape()[0], tape.device(), [&](std::int64_t begin, std::int64_t end) {
     const Var logits = model.logits(tape.constant(hidden.slice(begin, end)));
@@ -109,11 +110,9 @@ double ModuleKl::sum_of_kl(const CausalLm& model, const Part& part, const Buffer
     tape.encoder().commit_and_wait();
     const std::vector<float> values = kl.value().to_vector<float>();
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto weight = part.batch.weights[static_cast<std::size_t>(begin) + i];
-      if (weight > 0.0f) sum += static_cast<double>(values[i]);
+      if (part.batch.weights[static_cast<std::size_t>(begin) + i] > 0.0f) found.push_back(values[i]);
     }
   });
-  return sum;
 }
 
 }  // namespace mixtape

@@ -1,5 +1,5 @@
-// KL to its teacher of a model that differs in one matrix from another one, the base: what lies before that matrix is
-// not run again.
+// KL to its teacher of a model that differs in few matrices from another one, the base: what lies before those is not
+// run again.
 #pragma once
 
 #include <map>
@@ -24,13 +24,11 @@ class ModuleKl {
   ModuleKl(const Teacher& teacher, std::span<const TokenRow> rows, std::int64_t batch_size,
            const RunHooks& hooks = {}, Matrices quantized = {});
 
-  // Means over the rows' positions of KL(teacher || model), full vocabulary, temperature 1. Throw interrupted between
-  // batches. The model is the base;
-  double of_base() const;
-  // with `weight` as the matrix of this path;
-  double with(const std::string& path, const QuantizedWeight& weight) const;
-  // with the teacher's own matrix there.
-  double without(const std::string& path) const;
+  // KL(teacher || model), full vocabulary, temperature 1, by position of the rows that has a target, always in one order.
+  // Throw interrupted between batches. The model is the base;
+  std::vector<float> of_base() const;
+  // with these in place of the matrices of their paths.
+  std::vector<float> with(const Matrices& matrices) const;
 
  private:
   struct Part {
@@ -41,16 +39,15 @@ class ModuleKl {
   Part part_of(const CausalLm& base, Batch batch) const;
   TapeWeights weights_with(const Matrices& matrices) const;
   std::int64_t first_layer_of(const std::string& path) const;
-  double mean_kl(const Matrices& matrices, std::int64_t first_layer) const;
+  std::vector<float> kl(const Matrices& matrices, std::int64_t first_layer) const;
   Buffer last_state(const CausalLm& model, const Part& part, std::int64_t first_layer) const;
   Buffer final_rows(const CausalLm& model, const Buffer& state) const;
-  double sum_of_kl(const CausalLm& model, const Part& part, const Buffer& state) const;
+  void add_kl(const CausalLm& model, const Part& part, const Buffer& state, std::vector<float>& kl) const;
 
   const Teacher& teacher_;
   RunHooks hooks_;
   Matrices base_;
   std::vector<Part> parts_;
-  double positions_ = 0.0;
 };
 
 }  // namespace mixtape

@@ -139,7 +139,8 @@ class Measurement {
       f.error = output_error(teacher_.tape(), sample, q, inputs);
     }
     if (is_to_be_measured(module.losses, f)) {
-      f.kl = kl_.with(planned.path, fitted(planned, w, inputs, Statistics::second_moments));
+      const QuantizedWeight q = fitted(planned, w, inputs, Statistics::second_moments);
+      f.kl = mean_of(kl_.with({{planned.path, q}})).value;
       f.is_measured = true;
     }
     require(std::isfinite(f.error) && std::isfinite(f.kl), kStage, ": '", planned.path, "' at ",

@@ -84,7 +84,7 @@ TEST_F(SensitivityTest, AModulesKlIsThatOfAStudentWithItAlone) {
   }
 }
 
-// A base of two matrices: as a student that has both, and with one or the other given back.
+// A base of two matrices: as a student that has both, whichever of them is the base and which comes on top.
 TEST_F(SensitivityTest, KlFromAStudent) {
   open("llama_tied_bias_rope3");
   const std::string in = "model.embed_tokens", out = "model.layers.1.mlp.down_proj";
@@ -99,13 +99,19 @@ TEST_F(SensitivityTest, KlFromAStudent) {
   ASSERT_EQ(both.size(), 2u);
   const ModuleKl kl(*teacher_, data_.validation, 2, {}, both);
   const double whole = evaluate_stored(fitted, *teacher_, DType::f32, data_.validation, 3).kl->mean;
-  const auto is_near = [](double found, double expected) {
-    EXPECT_NEAR(found, expected, 1e-6 + 1e-4 * expected);
+  const auto is_near = [&](const std::vector<float>& found, double expected) {
+    EXPECT_EQ(static_cast<std::int64_t>(found.size()), count_positions(data_.validation));
+    EXPECT_NEAR(mean_of(found).value, expected, 1e-6 + 1e-4 * expected);
   };
   is_near(kl.of_base(), whole);
-  is_near(kl.with(out, both.at(out)), whole);
-  is_near(kl.without(out), directly(in, {3, 32}, methods));
-  is_near(kl.without(in), directly(out, {3, 32}, methods));
+  is_near(kl.with({{out, both.at(out)}}), whole);
+  is_near(kl.with(both), whole);
+  const ModuleKl teacher(*teacher_, data_.validation, 2);
+  is_near(teacher.of_base(), 0.0);
+  is_near(teacher.with(both), whole);
+  is_near(teacher.with({{in, both.at(in)}}), directly(in, {3, 32}, methods));
+  is_near(ModuleKl(*teacher_, data_.validation, 2, {}, {{in, both.at(in)}}).with({{out, both.at(out)}}),
+          whole);
 }
 
 // What was chosen is measured, the better of two plans is kept, and its KL is that of the whole student.

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <variant>
 
+#include "mixtape/calib/kl_by_part.h"
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/ops/layout/layout.h"
@@ -19,6 +20,7 @@ constexpr double kBackward = 2.2;      // of all gradients
 constexpr double kSampledPass = 1.2;   // of what one token takes that sees no others
 constexpr double kComparedHead = 2.5;  // both models' logits, and the figures
 constexpr double kTrainedHead = 4.5;
+constexpr double kPartHead = 1.5;  // the teacher's logits are there
 // Operations for each weight.
 constexpr double kRounding = 20.0, kLeastSquares = 800.0, kOptimizer = 600.0;
 // As many operations as a product would take at its rate. Following the student solves a system in 17 products.
@@ -155,6 +157,7 @@ class Expectation {
       add_measurement(trainings[i].name, false);
     }
     if (is_compared) add("evaluating result", tokens(use_.report_tokens, kStudentPass, kComparedHead));
+    if (use_.part_tokens > 0) add("measuring parts", measuring_parts());
     return std::move(stages_);
   }
 
@@ -257,6 +260,17 @@ class Expectation {
            2.0 * tokens(use_.validation_tokens, kStudentPass, 0.0) + (use_.stream_teacher ? pace_.load : 0.0);
   }
 
+  // Half the layers are run again for a layer, all for what all layers have, and what comes after the worst layer for each
+  // of its matrices.
+  double measuring_parts() const {
+    const StudentParts parts = parts_of(plan_);
+    const auto layers = static_cast<double>(parts.places.size()),
+               kinds = static_cast<double>(parts.kinds.size());
+    const double modules = layers > 0.0 ? kinds : 0.0;  // a layer has about one of each
+    return tokens(use_.part_tokens, 1.0 + kStudentPass * (1.0 + 0.5 * layers + kinds + 0.5 * modules),
+                  kPartHead * (1.0 + layers + kinds + modules));
+  }
+
   void add_measuring() {
     // Half the layers are run again for a module, and the output layer.
     const double modules = sum_over_matrices([](double, double, const PlannedModule&) { return 1.0; });
@@ -279,6 +293,22 @@ class Expectation {
 std::vector<StageTime> expected_stages(const ModelConfig& config, const QuantizationPlan& plan,
                                        const WorkUse& use, const Pace& pace) {
   return Expectation(config, plan, use, pace).stages();
+}
+
+std::int64_t part_tokens_of(const ModelConfig& config, const QuantizationPlan& plan, const WorkUse& use,
+                            const Device& device) {
+  constexpr double kShare = 0.05, kFewest = 128.0;
+  const double head = 2.0 * static_cast<double>(config.vocab_size * config.hidden_size);
+  const double layers = std::max(2.0 * weights_per_token(config) - head, 1.0);
+  const Pace operations{.layers = layers, .head = head, .product = 1.0, .sampled = layers + head};
+  WorkUse work = use;
+  work.part_tokens = 0;
+  const double all = Forecast(expected_stages(config, plan, work, operations)).seconds();
+  work.part_tokens = 1;
+  const double one = Forecast(expected_stages(config, plan, work, operations)).seconds() - all;
+  const double logits = device.caps().has_host_memory ? 0x1p26 : 0x1p28;
+  const double most = std::max(kFewest, logits / static_cast<double>(config.vocab_size));
+  return static_cast<std::int64_t>(std::clamp(kShare * all / one, kFewest, most));
 }
 
 std::vector<StageTime> expected_training(const WorkUse& use, const Pace& pace) {

@@ -42,6 +42,7 @@ struct WorkUse {
   std::int64_t steps = 0, batch_tokens = 0,
                validations = 0;  // of training; of Learning::blocks in each layer
   std::int64_t held_tokens = 0;  // whose hidden states Learning::blocks holds
+  std::int64_t part_tokens = 0;  // on which the student's parts are measured (kl_by_part.h)
   bool gate = true;              // stages are measured on the validation rows
   bool checkpoint_blocks = false;
   bool stream_teacher = false;  // read in each of its passes
@@ -51,6 +52,10 @@ struct WorkUse {
 // operations: within a quarter for the runs of docs/sizes.md, which are a CPU's; rows that the model writes are guessed worse.
 std::vector<StageTime> expected_stages(const ModelConfig& config, const QuantizationPlan& plan,
                                        const WorkUse& use, const Pace& pace);
+// On how many tokens the parts of such a student can be measured for a twentieth of what the calibration does, counted in
+// operations: 128 or more, and no more than have 2^26 logits, 2^28 on a GPU.
+std::int64_t part_tokens_of(const ModelConfig& config, const QuantizationPlan& plan, const WorkUse& use,
+                            const Device& device);
 // Of a float model that is trained without a teacher and then measured.
 std::vector<StageTime> expected_training(const WorkUse& use, const Pace& pace);
 

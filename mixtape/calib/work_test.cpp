@@ -121,6 +121,28 @@ TEST_F(WorkTest, ChoosingBitsMeasuresEveryModule) {
   EXPECT_GT(Forecast(all).seconds(), without);
 }
 
+// A twentieth of the rest, but 128 tokens or more, and no more than their logits have room.
+TEST_F(WorkTest, PartsAreMeasuredOnWhatATwentiethOfTheWorkAllows) {
+  WorkUse use = doing(InitialFit::gptq, Learning::codes);
+  const auto tokens = [&] { return part_tokens_of(source_->config(), plan_, use, Device::cpu()); };
+  EXPECT_EQ(tokens(), 128);
+  use.steps = 20000;
+  const std::int64_t some = tokens();
+  EXPECT_GT(some, 128);
+  use.steps = 40000;
+  EXPECT_NEAR(static_cast<double>(tokens()), 2.0 * static_cast<double>(some),
+              0.1 * static_cast<double>(some));
+  const double without = seconds(use);
+  use.part_tokens = tokens();
+  EXPECT_EQ(tokens(), use.part_tokens);
+  const std::vector<StageTime> all = stages(use);
+  EXPECT_EQ(all.back().stage, "measuring parts");
+  EXPECT_NEAR(Forecast(all).seconds(), without + all.back().seconds, 1e-9 * without);
+  EXPECT_LT(all.back().seconds, 0.2 * without);
+  use.steps = std::int64_t{1} << 40;
+  EXPECT_EQ(tokens(), (std::int64_t{1} << 26) / source_->config().vocab_size);
+}
+
 TEST_F(WorkTest, MeasuresAModelThatIsLoadedOrRead) {
   Tape tape(Device::cpu());
   for (const bool streamed : {false, true}) {

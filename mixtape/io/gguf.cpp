@@ -236,8 +236,10 @@ std::span<const std::byte> locate(const Cursor& in, const TensorInfo& tensor, st
 }
 
 std::uint32_t read_version(Cursor& in) {
-  const auto magic = in.read<std::uint32_t>("magic");
-  if (magic != kMagic) in.fail_at(0, "does not begin with 'GGUF'");
+  if (in.remaining() < sizeof(kMagic))
+    in.fail_at(0, "found ", in.remaining(), " bytes, expected a file that begins with 'GGUF'");
+  if (in.read<std::uint32_t>("magic") != kMagic)
+    in.fail_at(0, "does not begin with 'GGUF', as a GGUF file does");
   const auto version = in.read<std::uint32_t>("version");
   if (version >= 1 << 16)
     in.fail_at(4, "version is byte-swapped (a big-endian file), expected little-endian 2 or 3");

@@ -3,12 +3,14 @@
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <string_view>
 
 #include "mixtape/core/error.h"
 
 namespace mixtape {
 namespace {
 
+constexpr std::string_view kLayerFront = "model.layers.";
 constexpr double kDeviation = 0.02;  // GPT-2's
 constexpr float kDecay = 1.4f;       // log 4: the middle of where a delta net's A usually starts, 0 to 16
 
@@ -196,12 +198,15 @@ std::string module_path(const std::string& tensor_name) {
 }
 
 std::optional<std::int64_t> layer_of(const std::string& name) {
-  const std::string front = "model.layers.";
   std::int64_t layer = 0;
-  if (!name.starts_with(front)) return std::nullopt;
-  const char *begin = name.data() + front.size(), *end = name.data() + name.size();
+  if (!name.starts_with(kLayerFront)) return std::nullopt;
+  const char *begin = name.data() + kLayerFront.size(), *end = name.data() + name.size();
   const auto [rest, error] = std::from_chars(begin, end, layer);
   return error == std::errc() && rest != end && *rest == '.' ? std::optional(layer) : std::nullopt;
+}
+
+std::string name_in_layer(const std::string& name) {
+  return layer_of(name) ? name.substr(name.find('.', kLayerFront.size()) + 1) : name;
 }
 
 }  // namespace mixtape

@@ -50,5 +50,7 @@ std::vector<std::string> foreign_tensors(const ModelSource& source, const std::v
 std::string module_path(const std::string& tensor_name);
 // 12 for "model.layers.12.mlp.up_proj", of a tensor too; nothing for what belongs to no decoder layer.
 std::optional<std::int64_t> layer_of(const std::string& name);
+// "mlp.up_proj": the name behind its layer's number; all of it for what belongs to no decoder layer.
+std::string name_in_layer(const std::string& name);
 
 }  // namespace mixtape

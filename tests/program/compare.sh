@@ -25,13 +25,13 @@ import json, sys
 read = lambda name: json.load(open(f"{sys.argv[1]}/{name}"))
 found = read("json")
 for model, bits in zip(found["models"], (3, 4)):
-    assert model["kl"] == read(f"{bits}.json")["kl"], model
-    assert model["ppl"] == read(f"{bits}.json")["ppl"], model
+    assert model["result"] == read(f"{bits}.json")["result"], model
 assert found["models"][1]["kl_minus_first"] == read("versus.json")["kl_difference"]
-assert found["models"][0]["kl_minus_first"] == {"mean": 0.0, "error": 0.0}
+assert found["models"][0]["kl_minus_first"] == {"value": 0.0, "error": 0.0}
 assert found["models"][0]["bits_per_weight"] < found["models"][1]["bits_per_weight"]
 assert found["closest"].endswith("q.gguf")
 assert isinstance(found["models"][0]["bytes"], int)
+assert [m["on_frontier"] for m in found["models"]] == [True, True, True], found
 END
   python3 tests/program/check_page.py "$work/page.html" "q.gguf" "KL to the teacher" || complain "compare --html"
   rm "$work"/*.json "$work/json" "$work/page.html"
@@ -42,13 +42,21 @@ END
   expect 0 "closest  1 and 2, which are equal on this text" compare -m "$work/3" "$work/3" --base "$work/base" --batch 2 --dtype f32
   expect 0 "closest" $compare --teacher "$model" $text --max-tokens 400 --device cpu --json -
 
+  # What another one is smaller and closer than is off the frontier.
+  expect 0 "wrote" quantize --model "$model" --out "$work/q5.gguf" --type q5_0
+  expect 0 "closest  2: KL" compare "$work/4" "$work/q5.gguf" --base "$work/base" --json "$work/1.json" --html "$work/page.html"
+  python3 -c 'import json, sys
+assert [m["on_frontier"] for m in json.load(open(sys.argv[1]))["models"]] == [False, True]' "$work/1.json" || complain "the frontier"
+  python3 tests/program/check_page.py "$work/page.html" "beaten in both" "2*" || complain "compare --html of two"
+  rm "$work/q5.gguf" "$work/1.json" "$work/page.html"
+
   # Whichever comes first, and whatever it is stored in, the figures are the same; a base's length is that of its text.
   expect 0 "wrote" quantize --model "$work/q.gguf" --out "$work/narrow" --bits 3 --group-size 32
   expect 0 "activations  f32" compare "$work/narrow" "$work/3" --teacher "$model" $text --json "$work/1.json"
   expect 0 "activations  f32" compare "$work/3" "$work/narrow" --teacher "$model" $text --json "$work/2.json"
   python3 -c 'import json, sys
 a, b = (json.load(open(name))["models"] for name in sys.argv[1:])
-assert [m["kl"] for m in a] == [m["kl"] for m in reversed(b)]' "$work/1.json" "$work/2.json" || complain "the order of models counts"
+assert [m["result"] for m in a] == [m["result"] for m in reversed(b)]' "$work/1.json" "$work/2.json" || complain "the order of models counts"
   expect 0 "activations  bf16" compare "$work/3" "$work/narrow" --teacher "$model" $text --dtype bf16
   expect 0 "closest" compare "$work/3" "$work/4" --base "$work/base" --text "$work/story"
   "$mixtape" compare "$work/3" "$work/4" --base "$work/base" >/dev/full 2>"$work/kept" && complain "a full standard output: status 0"

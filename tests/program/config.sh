@@ -104,7 +104,16 @@ run="eval $model --text $work/story --length 33 --log-file $log"
   expect_line 1 "--log-file: $work/nodir/log: cannot open: No such file or directory" ${run/$log/$work\/nodir\/log}
   expect_line 2 "--log-file is empty" eval "$model" --log-file ''
   expect 0 "perplexity" ${run/$log/\/dev\/null}
-  expect 0 "perplexity" ${run/$log/\/dev\/full} # a disk that is full costs the log
+  # A disk that is full costs the log, which one line says; so does a limit on its size.
+  expect 0 "perplexity" ${run/$log/\/dev\/full}
+  [ "$(grep -c "^mixtape: warning: --log-file: /dev/full: cannot write: No space left on device; the log ends here" <<<"$output")" = 1 ] ||
+    complain "a full disk: $output"
+  (
+    ulimit -f 1
+    for _ in 1 2 3 4 5 6; do expect 0 "perplexity" $run; done
+    [[ $output == *"--log-file: $log: cannot write: File too large; the log ends here"* ]] || complain "a log of a limited size: $output"
+    exit $failed
+  ) || failed=1
 }
 only story other run.toml log shown kept
 finish

@@ -33,7 +33,7 @@ for source in "$work/story.txt" "$work/birds.txt" "$work/birds.jsonl" self; do
 done
 says "^report rows of "
 for name in story.txt birds.txt birds.jsonl self; do says "^$name  +[0-9]+ .* %"; done
-[ "$(grep -c '"kl_cut_error"' "$work/json")" = 5 ] || complain "--json has no row for each source"
+[ "$(grep -c '"kl_cut"' "$work/json")" = 5 ] || complain "--json has no row for each source"
 rm "$work/json"
 
 # Shares: three rows of one for each of the other, by file name or whole name.

@@ -25,7 +25,7 @@ for train in scales blocks codes; do
   expect 0 "KL cut by" calibrate --model models/tiny-moe $few --group-size 64 --train $train --stream-teacher \
     --out "$work/streamed" --html "$work/page.html"
   cmp "$work/1/model.safetensors" "$work/streamed/model.safetensors" || complain "--train $train with a streamed teacher differs"
-  python3 tests/program/check_page.py "$work/page.html" "What each stage came to" "Training" "Where the distance lies" \
+  python3 tests/program/check_page.py "$work/page.html" "What each stage came to" "Training" "How the distance is spread" "Where the loss sits" "KL alone" \
     "Bits of each matrix" "Experts" "differ most" || complain "--html: $(cat "$work/page.html")"
   rm -r "$work"/[127] "$work/streamed" "$work/page.html"
 done

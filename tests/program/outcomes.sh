@@ -62,12 +62,13 @@ says "^stage \(validation rows\) +seconds +KL mean +change, paired$" "^least squ
 python3 - "$work/json" <<'END' || complain "stages: $(cat "$work/json")"
 import json, sys
 stages = json.load(open(sys.argv[1]))["stages"]
-best = stages[0]["kl"]
+best = stages[0]["kl"]["mean"]
 assert "change" not in stages[0]
 for s in stages[1:]:
-    assert abs(s["change"]["value"] - (s["kl"] - best)) < 1e-6 and s["change"]["error"] > 0, s
-    assert s["kept"] == (s["kl"] < best)
-    best = min(best, s["kl"])
+    kl = s["kl"]["mean"]
+    assert abs(s["change"]["value"] - (kl - best)) < 1e-6 and s["change"]["error"] > 0, s
+    assert s["kept"] == (kl < best)
+    best = min(best, kl)
 END
 rm -r "$work/new" "$work/json"
 expect 0 "" $calibrate --validation-rows 1 --report-rows 1 --steps 1 --lr 1e-9 --train scales

@@ -108,7 +108,7 @@ refused "--save-plan: $work/plain is a file that exists" $quantize --out "$work/
   expect 0 "wrote        $work/a/b/new, " $quantize --out "$work/a/b/new"
   [ -e "$work/a/b/new/model.safetensors" ] || complain "a/b/new lacks weights"
   expect 0 "" $eval --json "$work/a/c/report.json"
-  grep -q '"ppl"' "$work/a/c/report.json" || complain "a/c/report.json lacks figures"
+  grep -q '"perplexity"' "$work/a/c/report.json" || complain "a/c/report.json lacks figures"
   rm -r "$work/a"
 }
 
@@ -121,14 +121,14 @@ kind() { stat -c %F "$1"; }
   expect 1 "/dev/full: cannot write: No space left on device; the result is in " $eval --json /dev/full
   [ "$(kind /dev/full)" = "character special file" ] || complain "/dev/full is a $(kind /dev/full)"
   kept=${output##*the result is in }
-  grep -q '"ppl"' "$kept" || complain "the report isn't in $kept"
+  grep -q '"perplexity"' "$kept" || complain "the report isn't in $kept"
   rm -f "$kept"
 
   mkfifo "$work/fifo"
   cat "$work/fifo" >"$work/through" &
   expect 0 "" $eval --json "$work/fifo"
   wait
-  grep -q '"ppl"' "$work/through" || complain "nothing came through the FIFO"
+  grep -q '"perplexity"' "$work/through" || complain "nothing came through the FIFO"
   [ "$(kind "$work/fifo")" = fifo ] || complain "the FIFO is a $(kind "$work/fifo")"
 
   if mknod "$work/device" c 1 3 2>/dev/null; then
@@ -139,11 +139,11 @@ kind() { stat -c %F "$1"; }
   fi
 
   "$mixtape" $eval --json - 2>"$work/told" >"$work/log" || complain "--json -"
-  grep -q '^positions' "$work/told" && grep -q '"ppl"' "$work/log" || complain "--json -: $(cat "$work/log" "$work/told")"
+  grep -q '^positions' "$work/told" && grep -q '"perplexity"' "$work/log" || complain "--json -: $(cat "$work/log" "$work/told")"
   python3 -c 'import json, sys; json.load(sys.stdin)' <"$work/log" || complain "--json - prints more than the report"
   rm "$work/told"
   "$mixtape" $eval --json /dev/stdout 2>/dev/null >"$work/log"
-  grep -q '^positions' "$work/log" && grep -q '"ppl"' "$work/log" || complain "--json /dev/stdout: $(cat "$work/log")"
+  grep -q '^positions' "$work/log" && grep -q '"perplexity"' "$work/log" || complain "--json /dev/stdout: $(cat "$work/log")"
   rm -f "$work/fifo" "$work/through" "$work/device" "$work/log"
 }
 

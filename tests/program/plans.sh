@@ -26,7 +26,7 @@ assert stored("model.embed_tokens") == {"bits": 8, "group_size": 32}
 assert stored("model.layers.0.self_attn.q_proj") == {"bits": 6, "group_size": 64}
 assert stored("model.layers.1.self_attn.q_proj") == {"bits": 3, "group_size": 32}
 assert stored("model.layers.0.mlp.down_proj") is False
-assert card["bits_for"][0] == "*_proj=3"
+assert card["settings"]["bits_for"][0] == "*_proj=3"
 END
 grep -q '^stories260k at mixed bits, ' "$work/new/README.md" || complain "README.md: $(cat "$work/new/README.md")"
 expect 0 "3 bits, group 32" info "$work/new"
@@ -74,8 +74,8 @@ with open(directory + "/model.safetensors", "rb") as file:
 tensors = {name: t for name, t in header.items() if name != "__metadata__"}
 size = sum(t["data_offsets"][1] - t["data_offsets"][0] for t in tensors.values())
 card = json.load(open(directory + "/mixtape.json"))
-assert "bits" not in card, card
-weights = 8 * size / card["bits_per_weight"]
+assert "bits" not in card["settings"], card
+weights = 8 * size / card["out"]["bits_per_weight"]
 assert abs(weights - round(weights)) < 1e-6 * weights, (size, weights)
 if budget < 32: budget *= weights / 8
 assert 0.98 * budget < size <= budget, (size, budget)

@@ -9,7 +9,7 @@ in_time() {
   python3 - "$1" <<'END'
 import json, sys
 report = json.load(open(sys.argv[1]))
-predicted, taken = report["predicted_seconds"], report["run_seconds"]
+predicted, taken = report["predicted"]["seconds"], report["seconds"]
 print(f"{'':90} predicted {predicted:7.2f} s,  taken {taken:7.2f} s")
 sys.exit(not taken / 10 < predicted < taken * 10)
 END

@@ -31,6 +31,11 @@ TERM_NAME=dumb on_terminal 80
 grep -q $'\033' "$work/shown" && complain "TERM=dumb: escapes: $(cat -v "$work/shown")"
 rm "$work/shown"
 
+# Warnings and errors are folded between words; a narrow table is what a wide terminal has.
+tests/program/on_terminal.py 40 "$mixtape" eval "$model" --text "$work/none.txt" --length 33 >"$work/shown"
+[ "$(wc -l <"$work/shown")" -ge 2 ] && [ "$(tr -d '\r' <"$work/shown" | grep '^mixtape' | wc -L)" -le 40 ] || complain "an error of 40 columns: $(cat "$work/shown")"
+rm "$work/shown"
+
 # A log holds the lines in their order, without escapes.
 # shellcheck disable=SC2086
 "$mixtape" $run --out "$work/new" >"$work/log" 2>&1 || complain "a log: $(cat "$work/log")"
@@ -41,6 +46,8 @@ grep -q $'\033\|\r' "$work/log" && complain "escapes in a log: $(cat -v "$work/l
 order=$(grep -nE '^device|^quantized|^training  |^evaluating initial|^training: |^evaluating result|^KL cut' "$work/log" | sed 's/:.*//' | tr '\n' ' ')
 [ "$order" = "$(tr ' ' '\n' <<<"$order" | sort -n | tr '\n' ' ' | sed 's/^ *//')" ] || complain "a log out of order: $(cat "$work/log")"
 head -n 1 "$work/log" | grep -q '^device  ' || complain "the first line isn't the device: $(cat "$work/log")"
+wide=$(sed -n '/^stage/,/^KL cut/p' "$work/log" | awk 'length > 79')
+[ -z "$wide" ] || complain "tables wider than a terminal: $wide"
 first=$(grep -n '^training: ' "$work/log" | head -n 1 | sed 's/:.*//')
 [ "$(grep -n '^training  ' "$work/log" | sed 's/:.*//')" -lt "$first" ] || complain "the plan comes after the work: $(cat "$work/log")"
 rm -r "$work/new"
@@ -55,6 +62,14 @@ for command in "info --tensors $model" "gradcheck --list" "$run --out $work/new"
 done
 
 only story log
+
+# Controls in a text are shown on a terminal, and nothing else is done with them; a file gets them as they are.
+"$mixtape" generate -m "$model" -p $'a\x1b[31mb' -n 1 --temp 0 >"$work/table" 2>/dev/null
+grep -q $'a\x1b\[31mb' "$work/table" || complain "generate changes bytes: $(cat -v "$work/table")"
+tests/program/on_terminal.py 80 "$mixtape" generate -m "$model" -p $'a\x1b[31mb' -n 1 --temp 0 >"$work/table"
+grep -qF 'a\x1b[31mb' "$work/table" && ! grep -q $'\x1b\[31m' "$work/table" || complain "generate on a terminal: $(cat -v "$work/table")"
+rm "$work/table"
+
 # Without progress the table is all that comes, on a terminal and elsewhere.
 story 60 >"$work/story"
 errors=$("$mixtape" eval --quiet "$model" --text "$work/story" --length 33 2>&1 >"$work/table")
