@@ -26,8 +26,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-const char* yes_no(bool b) { return b ? "yes" : "no"; }
-
 // Bytes that programs may still take, those of the file cache among them; what is wholly unused where the system
 // doesn't say.
 double available_bytes(double page) {
@@ -41,14 +39,23 @@ double available_bytes(double page) {
   return static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * page;
 }
 
-void print_machine(Json& report) {
-  const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
-  const double all = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * page, available = available_bytes(page);
-  fmt::print("processor    {}\n", Device::cpu().description());
+void print_instruction_sets() {
+#if defined(__x86_64__)
+  const auto yes_no = [](bool b) { return b ? "yes" : "no"; };
   fmt::print("avx2         {}\n", yes_no(__builtin_cpu_supports("avx2")));
   fmt::print("avx512       {}\n",
              yes_no(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")));
   fmt::print("avx512_bf16  {}\n", yes_no(__builtin_cpu_supports("avx512bf16")));
+#else
+  fmt::print("SIMD         {}\n", hwy::TargetName(HWY_STATIC_TARGET));
+#endif
+}
+
+void print_machine(Json& report) {
+  const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const double all = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * page, available = available_bytes(page);
+  fmt::print("processor    {}\n", Device::cpu().description());
+  print_instruction_sets();
   fmt::print("memory       {} in all, {} free\n", format_bytes(all), format_bytes(available));
   const dnnl_version_t* dnnl = dnnl_version();
   fmt::print("oneDNN       {}.{}.{}\n", dnnl->major, dnnl->minor, dnnl->patch);

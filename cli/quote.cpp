@@ -9,7 +9,7 @@
 namespace mixtape::cli {
 namespace {
 
-bool is_control(char c) { return (c >= 0 && c < 0x20) || c == 0x7f; }
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 std::string escaped(char c) {
   if (c == '\n') return "\\n";

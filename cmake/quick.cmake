@@ -72,8 +72,13 @@ function(mixtape_one_instruction_set set)
   target_compile_options(mixtape_flags INTERFACE ${${set}})
 endfunction()
 
-# Sets `out` to avx3, avx2 or nothing: what Highway would choose here.
+# Sets `out` to avx3, avx2 or nothing: what Highway would choose here. On other processors than x86-64, and for another
+# machine, it is nothing: what the compiler does by itself, NEON on arm64.
 function(mixtape_native_set out)
+  set(${out} "" PARENT_SCOPE)
+  if(CMAKE_CROSSCOMPILING OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    return()
+  endif()
   try_run(found compiled ${CMAKE_BINARY_DIR}/native ${CMAKE_SOURCE_DIR}/cmake/native_set.cpp)
   set(sets "" "" avx2 avx3)
   list(GET sets ${found} set)

@@ -1,4 +1,6 @@
 // The CPU: pooled host memory, host kernels by name, every dispatch run as it comes.
+#include <sys/utsname.h>
+
 #include <atomic>
 #include <cstring>
 #include <fstream>
@@ -59,7 +61,10 @@ std::string processor_name() {
     const auto colon = line.find(": ");
     if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
-  return "unknown processor";
+  // arm64's Linux gives numbers of maker and part alone.
+  utsname system{};
+  ::uname(&system);
+  return str("unknown ", system.machine, " processor");
 }
 
 void fill_bytes(std::byte* data, int value, std::size_t bytes) {
