@@ -8,13 +8,8 @@
 add_library(mixtape_flags INTERFACE)
 target_include_directories(mixtape_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_include_directories(mixtape_flags SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
-# Highway: one portable target, AVX2 and AVX-512; the middle steps would only lengthen the build. On arm64 NEON alone: a
-# vector of SVE has no size that the compiler knows, and can't be a member of the kernels' structs.
-set(without HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)
-if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
-  string(APPEND without "|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128")
-endif()
-target_compile_definitions(mixtape_flags INTERFACE "HWY_DISABLED_TARGETS=(${without})")
+# Highway: on x86-64 one portable target, AVX2 and AVX-512; the middle steps would only lengthen the build.
+target_compile_definitions(mixtape_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)")
 target_compile_options(mixtape_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                        $<$<BOOL:${MIXTAPE_WERROR}>:-Werror> -ffp-contract=off)
 # g++ 12 stores {a, a, 0, 0} as {a, a, a, a} where it vectorizes straight-line code for AVX-512: it takes the constant,
@@ -44,7 +39,7 @@ if(sanitizers)
 endif()
 if(sanitizers AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   mixtape_one_instruction_set(avx2)
-elseif(sanitizers OR MIXTAPE_TARGETS STREQUAL "native")
+elseif(sanitizers OR MIXTAPE_TARGETS STREQUAL "native" OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   mixtape_native_set(set)
   mixtape_one_instruction_set("${set}")
 endif()

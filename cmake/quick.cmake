@@ -64,16 +64,20 @@ function(mixtape_batches)
   endforeach()
 endfunction()
 
-# The host's kernels for one of Highway's instruction sets, or what the compiler's options say where `set` is empty.
+# The host's kernels for one of Highway's instruction sets, or what the compiler's options say where `set` is empty: on
+# arm64 that is NEON. Of SVE a vector's size is unknown to the compiler, so that it can't be a member of a struct.
 function(mixtape_one_instruction_set set)
+  if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    # Else Highway asks for cryptography, too: not every processor has it, and g++ doesn't inline what differs in that.
+    target_compile_definitions(mixtape_flags INTERFACE TOOLCHAIN_MISS_SYS_AUXV_H)
+  endif()
   set(avx2 -march=haswell -maes -mpclmul)
   set(avx3 -march=skylake-avx512 -maes -mpclmul)
   target_compile_definitions(mixtape_flags INTERFACE HWY_COMPILE_ONLY_STATIC)
   target_compile_options(mixtape_flags INTERFACE ${${set}})
 endfunction()
 
-# Sets `out` to avx3, avx2 or nothing: what Highway would choose here. On other processors than x86-64, and for another
-# machine, it is nothing: what the compiler does by itself, NEON on arm64.
+# Sets `out` to avx3, avx2 or nothing: what Highway would choose here; nothing on other processors and for other machines.
 function(mixtape_native_set out)
   set(${out} "" PARENT_SCOPE)
   if(CMAKE_CROSSCOMPILING OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
