@@ -19,5 +19,8 @@ def text():
 
 @pytest.fixture
 def program():
-    """The program, built from the same source."""
-    return ROOT / "build" / "cli" / "mixtape"
+    """The program, built from the same source: `./run python` builds it."""
+    built = ROOT / "build" / "cli" / "mixtape"
+    if not built.exists():
+        pytest.skip(f"{built} is not built")
+    return built

@@ -369,8 +369,8 @@ HWY_INLINE Sigmoids sigmoids(Floats x) {
 }
 
 // sigmoid(x) is 0 below, sigmoid(-x) above: there x is bounded, so that a product with an infinite one is 0.
-HWY_INLINE Floats bounded_below(Floats x) { return hn::Max(set(-120.0f), x); }
-HWY_INLINE Floats bounded(Floats x) { return hn::Min(set(120.0f), bounded_below(x)); }
+HWY_INLINE Floats bounded_below(Floats x) { return keep_nan(hn::Max(set(-120.0f), x), x); }
+HWY_INLINE Floats bounded(Floats x) { return keep_nan(hn::Min(set(120.0f), bounded_below(x)), x); }
 
 // x s(x), and its slope s(x) (1 + x s(-x)).
 HWY_INLINE Floats silu(Floats x) { return hn::Mul(sigmoid(x), bounded_below(x)); }
