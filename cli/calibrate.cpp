@@ -250,7 +250,7 @@ class CalibrateRun {
     if (importance_) imatrix_file_.tell();
     print_experts(training());
     print_stages(r);
-    print_table(r, bits_per_weight(), o_.dwq.train.keep_best);
+    print_table(r, bits_per_weight(), o_.dwq.train.keep_best, tape_.device());
     print_groups(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
     if (r.stopped_early) {
       fmt::print("interrupted after {} steps; wrote the best state so far, of step {}, to {}\n",
@@ -281,7 +281,7 @@ class CalibrateRun {
 
   nlohmann::json report() const {
     nlohmann::json json = record();
-    json.update(course(calibration_.report));
+    json.update(course(calibration_.report, tape_.device()));
     json.update(prediction_.figures());
     if (chooses_bits()) json["modules"] = module_figures(plan_, losses_);
     if (parts_) json["parts"] = part_figures(*parts_, plan_, storage_);

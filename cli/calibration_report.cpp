@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "cli/evaluation_table.h"
@@ -16,6 +17,12 @@
 
 namespace mixtape::cli {
 namespace {
+
+// Of buffers; nothing where the device works on the host's memory.
+std::optional<std::size_t> card_peak_bytes(const Device& device) {
+  if (device.caps().has_host_memory) return std::nullopt;
+  return device.memory_stats().peak_bytes;
+}
 
 constexpr int kHint = 2;  // standard errors; less may well be chance
 // Of a model on text that it was made for; far more says that the text isn't what it seems.
@@ -93,7 +100,7 @@ void print_stages(const CalibrationReport& report) {
   }
 }
 
-void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_best) {
+void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_best, const Device& device) {
   const TrainReport& t = r.training;
   fmt::print("\n");
   print_row("", "ppl", "KL mean", "KL median", "KL p99", "same top 1 %");
@@ -105,8 +112,10 @@ void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_
     const KlCut cut = kl_cut(r.initial, *r.result);
     fmt::print("KL cut by {:.1f} % (+-{:.1f}, paired); ", 100.0 * cut.share, 100.0 * cut.error);
   }
-  fmt::print("{:.3f} bits per weight\n{}peak {}\n", bits_per_weight, training_summary(t, keeps_best),
-             format_bytes(static_cast<double>(peak_resident_bytes())));
+  const auto bytes = [](std::size_t count) { return format_bytes(static_cast<double>(count)); };
+  const std::optional<std::size_t> on_card = card_peak_bytes(device);
+  fmt::print("{:.3f} bits per weight\n{}peak {}{}\n", bits_per_weight, training_summary(t, keeps_best),
+             bytes(peak_resident_bytes()), on_card ? fmt::format(", {} on the card", bytes(*on_card)) : "");
 }
 
 bool improved(const CalibrationReport& r) {
@@ -164,11 +173,14 @@ nlohmann::json figures(const CalibrationReport& r) {
   return json;
 }
 
-nlohmann::json course(const CalibrationReport& r) {
+nlohmann::json course(const CalibrationReport& r, const Device& device) {
   nlohmann::json training = to_json(r.training, true), experts = nlohmann::json::object();
   for (const auto& [layer, seen] : r.training.expert_tokens) experts[std::to_string(layer)] = seen;
   training.update({{"expert_tokens", experts}, {"unseen_experts", unseen_experts(r.training)}});
-  return {{"stages", stages(r)}, {"training", training}, {"peak_bytes", peak_resident_bytes()}};
+  nlohmann::json json = {
+      {"stages", stages(r)}, {"training", training}, {"peak_bytes", peak_resident_bytes()}};
+  if (const auto on_card = card_peak_bytes(device)) json["device_peak_bytes"] = *on_card;
+  return json;
 }
 
 }  // namespace mixtape::cli

@@ -13,7 +13,8 @@ namespace mixtape::cli {
 void print_stages(const CalibrationReport& report);
 
 // Perplexity, KL and agreement of teacher, plain rounding and result; one line on steps, speed and memory.
-void print_table(const CalibrationReport& report, double bits_per_weight, bool keeps_best);
+void print_table(const CalibrationReport& report, double bits_per_weight, bool keeps_best,
+                 const Device& device);
 
 // Whether the result is better than plain rounding: on the report rows, at temperature 1; without them on the
 // validation rows.
@@ -33,6 +34,6 @@ void print_experts(const TrainReport& report);
 // Perplexity, KL and agreement before and after, the steps, and how the run ended: the same on every run.
 nlohmann::json figures(const CalibrationReport& report);
 // Every stage, loss and validation, every expert's tokens, speed and memory.
-nlohmann::json course(const CalibrationReport& report);
+nlohmann::json course(const CalibrationReport& report, const Device& device);
 
 }  // namespace mixtape::cli
