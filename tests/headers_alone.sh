@@ -26,7 +26,7 @@ bases=(
   vector
   string
 )
-headers=$(find mixtape -name '*.h' | grep -vE -e '-inl\.h$|(language|tensor)_(cuda|opencl)\.h$|/cluster\.h$' | sort)
+headers=$(find mixtape -name '*.h' | grep -vE -e '-inl\.h$|(language|tensor|group_products)_(cuda|opencl)\.h$|/cluster\.h$' | sort)
 
 # "<header> <number of its base, or none>"
 # shellcheck disable=SC2086

@@ -85,7 +85,8 @@ LayerTime layers_time(const CausalLm& model, Tape& tape, Var x) {
 
 double measure_product_rate(const Device& device) {
   const bool is_host = device.caps().has_host_memory;
-  const std::int64_t n = is_host ? 512 : 8192;  // small models see no other peak of memory for it
+  // Small models see no other peak of memory for it; many threads want more than 512.
+  const std::int64_t n = !is_host ? 8192 : device.caps().threads > 4 ? 1024 : 512;
   const DType dtype = is_host ? DType::f32 : DType::bf16;
   CommandEncoder encoder(device);
   const auto filled = [&] {
