@@ -1,10 +1,9 @@
-// The kernels for matrix units, on the simulator: they are part of this program only.
+// The kernels for matrix units, on the simulator: they are part of this program, and with those of warp groups of
+// attention_group_test alone.
 #include <cmath>
 
 #include "mixtape/ops/attention/attention.h"
 #include "mixtape/ops/attention/attention_cuda.cu"
-#include "mixtape/ops/attention/attention_group_backward_cuda.cu"
-#include "mixtape/ops/attention/attention_group_cuda.cu"
 #include "mixtape/ops/attention/attention_oracle.h"
 #include "mixtape/testing/check_op.h"
 
