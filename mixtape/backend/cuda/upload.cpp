@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 namespace mixtape::cuda {
@@ -58,7 +59,13 @@ void Upload::run(DevicePointer to, const std::byte* from, std::size_t bytes) {
   };
   {
     std::vector<std::jthread> others;
-    for (std::size_t i = 1; i < threads; ++i) others.emplace_back(copy_share, i);
+    for (std::size_t i = 1; i < threads; ++i) {
+      try {
+        others.emplace_back(copy_share, i);
+      } catch (const std::system_error&) {  // no more threads
+        copy_share(i);
+      }
+    }
     copy_share(0);
   }
   for (const std::exception_ptr& failure : failures)
