@@ -173,6 +173,7 @@ void CalibrateOptions::finish(const CLI::App& command) {
                      {"--save-imatrix", saved_imatrix}});
   quantize.finish(command);
   check_targets(*this);
+  dwq.train.validate_at_stop = write_on_interrupt;
   dwq.loss.rest_bucket = dwq.loss.top_k > 0 && !reference_compat;
   chooses_batch = command.count("--batch") == 0;
   chooses_steps = command.count("--steps") == 0;

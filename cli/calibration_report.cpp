@@ -131,7 +131,8 @@ void print_verdict(const CalibrationReport& r) {
   if (is_initial_fit(r)) {
     fmt::print("no state was better than plain rounding; plain rounding was written\n");
   } else if (!improved(r)) {
-    fmt::print("the result is not better than plain rounding on the report rows: a smaller --lr may help\n");
+    fmt::print("the result is not better than plain rounding on the report rows: {} may help\n",
+               r.training.steps_done > 0 ? "more rows, or a smaller --lr," : "more rows");
   }
   if (r.initial.teacher_perplexity > kOddPerplexity) {
     warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",

@@ -294,6 +294,7 @@ void add_train(CLI::App& app, int& status) {
       "  mixtape train --model-config config.json --tokenizer DIR --text corpus.txt \\\n"
       "    -o small");
   command->callback([o, command, &status] {
+    o->train.validate_at_stop = o->write_on_interrupt;
     o->text.refuse_idle(*command);
     o->checkpoint.finish(*command);
     require_files(o->text.files());

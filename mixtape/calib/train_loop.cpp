@@ -73,7 +73,11 @@ bool TrainLoop::is_validated(std::int64_t step) const {
 
 void TrainLoop::step(std::span<const std::size_t> rows) {
   train_step(rows);
-  if (report().diverged || stops()) return;
+  if (report().diverged) return;
+  if (stops()) {
+    if (options_.validate_at_stop) validate();
+    return;
+  }
   if (is_validated(report().steps_done)) validate();
   if (hooks_.checkpoint && !is_done()) hooks_.checkpoint(state_);
 }
@@ -111,7 +115,7 @@ void TrainLoop::validate() {
   const auto batch_size = static_cast<std::size_t>(options_.batch_size);
   BatchLoss sum;
   for (std::size_t begin = 0; begin < rows_.validation; begin += batch_size) {
-    if (stops()) return;
+    if (stops() && !options_.validate_at_stop) return;
     std::vector<std::size_t> rows(std::min(batch_size, rows_.validation - begin));
     std::iota(rows.begin(), rows.end(), rows_.train + begin);
     const BatchLoss part = objective_.evaluate(rows);

@@ -27,6 +27,7 @@ struct TrainOptions {
   double clip_norm = 0.0;           // 0: no clipping
   std::int64_t validate_every = 0;  // steps; 0: ten times in all
   bool keep_best = true;            // else the last state, as the reference program does
+  bool validate_at_stop = false;    // the state that a stop leaves is measured, and may be the best
   Trainable trainable = Trainable::quantization;
   bool checkpoint_blocks = false;
 };

@@ -128,6 +128,24 @@ TEST_P(TrainerTest, ALoadedStateGoesOnWithTheSameBits) {
   EXPECT_EQ(whole.report.tokens_seen, resumed.report.tokens_seen);
 }
 
+TEST_P(TrainerTest, AStopLeavesAStateThatMayBeMeasured) {
+  if (GetParam() != "cpu") GTEST_SKIP() << "of the loop, whatever the device";
+  TrainOptions options = four_steps();
+  options.validate_every = 4;
+  options.keep_best = true;
+  bool stops = false;
+  const TrainHooks hooks = {.run = {.progress = [&](const StageProgress& p) { stops |= p.done == 2; },
+                                    .should_stop = [&] { return stops; }}};
+  for (const bool at_stop : {false, true}) {
+    stops = false;
+    options.validate_at_stop = at_stop;
+    const TrainReport report = run(false, true, options, hooks).report;
+    EXPECT_TRUE(report.stopped_early);
+    EXPECT_EQ(report.steps_done, 2);
+    EXPECT_EQ(report.validation.back().step, at_stop ? 2 : 0);
+  }
+}
+
 TEST_P(TrainerTest, AStateOfOtherLeavesIsRefused) {
   if (GetParam() != "cpu") GTEST_SKIP() << "of the loop, whatever the device";
   const testing::TempDirectory temp;

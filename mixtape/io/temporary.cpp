@@ -96,9 +96,8 @@ bool remove_dead(const fs::path& target, const fs::path& temporary) {
   const Lock lock = try_lock(fd);
   std::error_code ignored;
   const bool removed = lock == Lock::taken && fs::remove_all(temporary, ignored) > 0;
-  const bool is_directory = fs::is_directory(temporary, ignored);
   ::close(fd);
-  if (lock == Lock::held_by_another && is_directory) {
+  if (lock == Lock::held_by_another) {
     fail(ErrorCode::io, target.string(), ": another run is writing it: ", temporary.string());
   }
   return removed;

@@ -174,15 +174,16 @@ done
 {
   story 400 >"$work/long"
   long="calibrate --model $model --group-size 32 --checkpoint-every 0 --text $work/long --steps 100000 --batch 2 --length 64 --validation-rows 2 --report-rows 2"
-  "$mixtape" $long --out "$work/one" >"$work/log" 2>&1 &
+  "$mixtape" $long --out "$work/one" --json "$work/held" >"$work/log" 2>&1 &
   process=$!
   wait_for "validation loss" "$work/log"
   refused "another run is writing it: $work/one.tmp-" $quantize --out "$work/one"
+  refused "held: another run is writing it" $quantize --out "$work/two" --json "$work/held"
   kill -KILL $process
   wait $process 2>/dev/null
   ls -d "$work"/one.tmp-* >/dev/null || complain "the killed run left nothing to sweep"
   expect 0 "warning: removed $work/one.tmp-" $quantize --out "$work/one"
-  rm -r "$work/one" "$work/log"
+  rm -r "$work/one" "$work/log" "$work"/held.tmp-*
 }
 
 # A limit on the size of files is known before the work, as is a full disk.
