@@ -74,7 +74,7 @@ same() { diff -r "$1" "$2" >/dev/null || complain "$1 and $2 differ: $(diff -rq 
   process=$!
   wait_for "measuring modules: " "$log"
   kill -STOP $process
-  expect_line 1 "held.gguf.checkpoint: another run is using it" $budget --out "$work/held.gguf" --resume
+  expect_line 1 "held.gguf: another run is writing it" $budget --out "$work/held.gguf" --resume
   kill -CONT $process
   while kill -0 $process 2>/dev/null; do sleep 0.1; done # wait would tell that it was held
   [ -s "$work/held.gguf" ] || complain "a run beside which another was refused: $(cat "$log")"
