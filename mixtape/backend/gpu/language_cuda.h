@@ -12,7 +12,7 @@
 #define MIXTAPE_SHARED(type, name, count)                                       \
   __shared__ __align__(16) unsigned char name##_memory[sizeof(type) * (count)]; \
   const Shared<type> name = reinterpret_cast<type*>(name##_memory)
-#define MIXTAPE_SHARED_DYNAMIC(type, name)                                \
+#define MIXTAPE_SHARED_DYNAMIC(type, name)                                  \
   extern __shared__ __align__(1024) unsigned char mixtape_dynamic_shared[]; \
   const Shared<type> name = reinterpret_cast<type*>(mixtape_dynamic_shared)
 #define MIXTAPE_UNROLL _Pragma("unroll")
