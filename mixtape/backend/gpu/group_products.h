@@ -7,8 +7,7 @@
 //   multiply_group<T, N>(c, a, b, keeps)
 //               c[64,N] (+)= a[64,16] b[N,16]^T, both in panels from a row and column on; without `keeps` c is overwritten
 //   multiply_group<T, N>(c, weights, b)
-//               c[64,N] += weights[64,16] b[16,N]: weights as multiply_add's a, each warp its 16 rows; N <= 64 panels
-//               of b beside each other
+//               c[64,N] += weights[64,16] b[16,N]: weights as multiply_add's a, each warp its 16 rows
 //               c: warp w of the group has rows 16 w ...; within them c[j] is multiply_add's c of columns 8 j ...
 //   begin_products()
 //               before the first product that uses registers that were written since
@@ -38,22 +37,12 @@ MIXTAPE_DEVICE int panel_place(int row, int chunk) {
   return chunk / 8 * (Rows * kPanel) + row * kPanel + ((chunk % 8) ^ (row & 7)) * 8;
 }
 
-// Starts the copy of Count rows to a tile in panels; 0 past the last row and the last dimension.
+// As copy_rows, to a tile in panels.
 template <int D, int Count, int Threads, class T>
 MIXTAPE_DEVICE void copy_to_panels(const TensorRows<T>& in, Shared<T> tile) {
-  constexpr int kChunks = D / 8;
-  constexpr int kStep = Threads / kChunks;
-  static_assert(kStep % 8 == 0, "the swizzle of a thread's rows is the same");
-  const int thread = hidden(flat_thread()), chunk = thread % kChunks, first = thread / kChunks;
-  int to = panel_place<Count>(first, chunk);
-  int at = first * in.step + chunk * 8;
-  const int end = chunk * 8 < in.dim ? in.count : 0;
-  MIXTAPE_ROLLED
-  for (int line = first; line < Count; line += kStep) {
-    copy_async(tile, to, in.p + (line < end ? at : 0), line < end);
-    to += kStep * kPanel;
-    at += kStep * in.step;
-  }
+  static_assert(Threads / (D / 8) % 8 == 0, "the swizzle of a thread's rows is the same");
+  copy_rows_to<D, kPanel, Count, Threads>(in, tile,
+                                          [](int row, int chunk) { return panel_place<Count>(row, chunk); });
 }
 
 }  // namespace mixtape

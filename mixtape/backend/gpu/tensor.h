@@ -41,21 +41,27 @@ struct TensorRows {
   int step, count, dim;
 };
 
-// Starts the copy of Count rows to tile[row][d]; 0 past the last row and the last dimension.
-template <int D, int Count, int Threads, class T>
-MIXTAPE_DEVICE void copy_rows(const TensorRows<T>& in, Shared<T> tile) {
+// Starts the copy of Count rows to a tile; 0 past the last row and the last dimension. place(row, chunk) is where a
+// thread's first chunk goes, its next ones lie Width values a row further.
+template <int D, int Width, int Count, int Threads, class T, class Place>
+MIXTAPE_DEVICE void copy_rows_to(const TensorRows<T>& in, Shared<T> tile, const Place& place) {
   constexpr int kChunks = D / 8;
   constexpr int kStep = Threads / kChunks;
   const int thread = hidden(flat_thread()), chunk = thread % kChunks, first = thread / kChunks;
-  int to = swizzled<D>(first, chunk);
+  int to = place(first, chunk);
   int at = first * in.step + chunk * 8;
   const int end = chunk * 8 < in.dim ? in.count : 0;
   MIXTAPE_ROLLED
   for (int line = first; line < Count; line += kStep) {
     copy_async(tile, to, in.p + (line < end ? at : 0), line < end);
-    to += kStep * D;
+    to += kStep * Width;
     at += kStep * in.step;
   }
+}
+// To tile[row][d].
+template <int D, int Count, int Threads, class T>
+MIXTAPE_DEVICE void copy_rows(const TensorRows<T>& in, Shared<T> tile) {
+  copy_rows_to<D, D, Count, Threads>(in, tile, [](int row, int chunk) { return swizzled<D>(row, chunk); });
 }
 
 // Fragments of a tile in shared memory: tile[row][depth] with Width values a row or, where rows are dense,

@@ -192,27 +192,16 @@ MIXTAPE_DEVICE void attention_dq_tensor(const AttentionParams& p, const TensorRe
       row_at(tile.batch, p.k_len, p.kv_heads, tile.head / (p.q_heads / p.kv_heads), p.head_dim, 0);
   const auto copy_keys = [&](int first, int stage) {
     if (first < all.end) {
-      TensorRows<bf16> rows{in.k + at, static_cast<int>(p.kv_heads * p.head_dim),
-                            static_cast<int>(p.k_len) - first, static_cast<int>(p.head_dim)};
-      const std::int64_t skip = static_cast<std::int64_t>(first) * rows.step;
-      rows.p = in.k + (at + skip);
-      copy_rows<D, Keys, Threads>(rows, stages + stage * 2 * Keys * D);
-      rows.p = in.v + (at + skip);
-      copy_rows<D, Keys, Threads>(rows, stages + (stage * 2 + 1) * Keys * D);
+      copy_rows<D, Keys, Threads>(key_rows(p, in.k, at, first), stages + stage * 2 * Keys * D);
+      copy_rows<D, Keys, Threads>(key_rows(p, in.v, at, first), stages + (stage * 2 + 1) * Keys * D);
     }
     commit_copies();
   };
   copy_rows<D, kQueries, Threads>(query_rows(p, in.q, tile.batch, tile.head, tile.first), queries);
   copy_rows<D, kQueries, Threads>(query_rows(p, in.dy, tile.batch, tile.head, tile.first), gradients);
   copy_keys(all.begin, 0);
-  float base[2], delta[2], out[1][D / 8][4] = {};
-  MIXTAPE_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int row = first_row + half * 8 + lane() / 4;
-    const std::int64_t row_index = (tile.batch * p.q_heads + tile.head) * p.q_len + row;
-    base[half] = row < p.q_len ? base_of(in.lse[row_index]) : 0.0f;
-    delta[half] = row < p.q_len ? static_cast<float>(in.delta[row_index]) : 0.0f;
-  }
+  float out[1][D / 8][4] = {};
+  const RowValues of = row_values_of(p, in, tile, first_row);
   const float unit = p.scale * kLog2E;
   int stage = 0;
   for (int first = all.begin; first < all.end; first += Keys, stage ^= 1) {
@@ -236,8 +225,8 @@ MIXTAPE_DEVICE void attention_dq_tensor(const AttentionParams& p, const TensorRe
         float ds[2];
         MIXTAPE_UNROLL
         for (int e = 0; e < 2; ++e) {
-          ds[e] = exp2_fast(fma_f32(scores[0][j][half * 2 + e], unit, -base[half])) *
-                  (dp[0][j][half * 2 + e] - delta[half]);
+          ds[e] = exp2_fast(fma_f32(scores[0][j][half * 2 + e], unit, -of.base[half])) *
+                  (dp[0][j][half * 2 + e] - of.delta[half]);
         }
         weights[0][j][half] = pack_pair<bf16>(ds[0], ds[1]);
       }
@@ -266,16 +255,10 @@ MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorR
   const int length = attention_length(p, lengths, tile.batch, errors);
   const int first_row = tile.first + warp() * 16, group = static_cast<int>(p.q_heads / p.kv_heads);
   const AttentionRange all = queries_that_see(p, length, tile.first, tile.first + kRows);
-  // The tiles of queries in order: head by head.
   int head = static_cast<int>(tile.head) * group, first = all.begin;
   const int end_head = all.begin < all.end ? head + group : head;
-  const auto advance = [&](int& of_head, int& at) {
-    at += Queries;
-    if (at < all.end) return;
-    at = all.begin;
-    ++of_head;
-  };
   const int batch = static_cast<int>(tile.batch);
+  const QueryTiles<Queries> tiles{p, in, batch, end_head, all};
   const auto copy_queries = [&](int of_head, int at, int stage) {
     if (of_head < end_head) {
       const Shared<bf16> to = stages + stage * 2 * Queries * D;
@@ -284,34 +267,20 @@ MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorR
     }
     commit_copies();
   };
-  // Thread t < Queries brings the base of query t, the next ones its delta.
-  const auto load_row_value = [&](int of_head, int at) {
-    const int kind = flat_thread() / Queries, row = at + flat_thread() % Queries;
-    if (of_head >= end_head || kind > 1 || row >= p.q_len) return 0.0f;
-    const std::int64_t index = (batch * p.q_heads + of_head) * p.q_len + row;
-    return kind == 0 ? base_of(in.lse[index]) : static_cast<float>(in.delta[index]);
-  };
-  const auto keep_row_value = [&](int stage, float value) {
-    if (flat_thread() < 2 * Queries) row_values[stage * 2 * Queries + flat_thread()] = value;
-  };
   const std::int64_t row_offset = row_at(tile.batch, p.k_len, p.kv_heads, tile.head, p.head_dim, 0);
-  const std::int64_t step_rows = p.kv_heads * p.head_dim;
-  TensorRows<bf16> rows{in.k + (row_offset + tile.first * step_rows), static_cast<int>(step_rows),
-                        static_cast<int>(p.k_len) - tile.first, static_cast<int>(p.head_dim)};
-  copy_rows<D, kRows, Threads>(rows, keys);
-  rows.p = in.v + (row_offset + tile.first * step_rows);
-  copy_rows<D, kRows, Threads>(rows, values);
+  copy_rows<D, kRows, Threads>(key_rows(p, in.k, row_offset, tile.first), keys);
+  copy_rows<D, kRows, Threads>(key_rows(p, in.v, row_offset, tile.first), values);
   copy_queries(head, first, 0);
-  keep_row_value(0, load_row_value(head, first));
+  tiles.keep_row_value(row_values, 0, tiles.row_value(head, first));
   const float unit = p.scale * kLog2E;
   float out_k[1][WantsKeys ? D / 8 : 1][4] = {}, out_v[1][WantsValues ? D / 8 : 1][4] = {};
-  for (int stage = 0; head < end_head; stage ^= 1, advance(head, first)) {
+  for (int stage = 0; head < end_head; stage ^= 1, tiles.advance(head, first)) {
     wait_copies<0>();
     barrier();
     int next_head = head, next_first = first;
-    advance(next_head, next_first);
+    tiles.advance(next_head, next_first);
     copy_queries(next_head, next_first, stage ^ 1);
-    const float next_value = load_row_value(next_head, next_first);
+    const float next_value = tiles.row_value(next_head, next_first);
     const AttentionRange any = queries_that_see(p, length, first_row, first_row + 16);
     if (first < any.end && first + Queries > any.begin) {
       const Shared<bf16> queries = stages + stage * 2 * Queries * D, gradients = queries + Queries * D;
@@ -354,7 +323,7 @@ MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorR
         multiply_weights<D, 1, Queries>(weights, queries, out_k);
       }
     }
-    keep_row_value(stage ^ 1, next_value);
+    tiles.keep_row_value(row_values, stage ^ 1, next_value);
   }
   wait_copies<0>();
   const TensorTile mine = block_tile();

@@ -29,14 +29,8 @@ MIXTAPE_DEVICE void attention_dq_group(const AttentionParams& p, const TensorRea
   copy_to_panels<D, kQueries, kGroupsThreads>(query_rows(p, in.dy, tile.batch, tile.head, tile.first),
                                               gradients);
   copy_keys(all.begin, 0);
-  float base[2], delta[2], out[1][D / 8][4] = {};
-  MIXTAPE_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int row = first_row + half * 8 + lane() / 4;
-    const std::int64_t row_index = (tile.batch * p.q_heads + tile.head) * p.q_len + row;
-    base[half] = row < p.q_len ? base_of(in.lse[row_index]) : 0.0f;
-    delta[half] = row < p.q_len ? static_cast<float>(in.delta[row_index]) : 0.0f;
-  }
+  float out[1][D / 8][4] = {};
+  const RowValues of = row_values_of(p, in, tile, first_row);
   const float unit = p.scale * kLog2E;
   int stage = 0;
   for (int first = all.begin; first < all.end; first += Keys, stage ^= 1) {
@@ -63,7 +57,8 @@ MIXTAPE_DEVICE void attention_dq_group(const AttentionParams& p, const TensorRea
     MIXTAPE_UNROLL
     for (int j = 0; j < Keys / 8; ++j) {
       MIXTAPE_UNROLL
-      for (int e = 0; e < 4; ++e) scores[0][j][e] = exp2_fast(fma_f32(scores[0][j][e], unit, -base[e / 2]));
+      for (int e = 0; e < 4; ++e)
+        scores[0][j][e] = exp2_fast(fma_f32(scores[0][j][e], unit, -of.base[e / 2]));
     }
     wait_products<0>(dp);
     std::uint32_t weights[Keys / 8][2];
@@ -71,8 +66,9 @@ MIXTAPE_DEVICE void attention_dq_group(const AttentionParams& p, const TensorRea
     for (int j = 0; j < Keys / 8; ++j) {
       MIXTAPE_UNROLL
       for (int half = 0; half < 2; ++half) {
-        weights[j][half] = pack_pair<bf16>(scores[0][j][half * 2] * (dp[j][half * 2] - delta[half]),
-                                           scores[0][j][half * 2 + 1] * (dp[j][half * 2 + 1] - delta[half]));
+        weights[j][half] =
+            pack_pair<bf16>(scores[0][j][half * 2] * (dp[j][half * 2] - of.delta[half]),
+                            scores[0][j][half * 2 + 1] * (dp[j][half * 2 + 1] - of.delta[half]));
       }
     }
     begin_products();
@@ -98,16 +94,10 @@ MIXTAPE_DEVICE void attention_dkv_group(const AttentionParams& p, const TensorRe
   const int length = attention_length(p, lengths, tile.batch, errors);
   const int first_row = tile.first + warp() * 16, group = static_cast<int>(p.q_heads / p.kv_heads);
   const AttentionRange all = queries_that_see(p, length, tile.first, tile.first + kQueries);
-  // The tiles of queries in order: head by head.
   int head = static_cast<int>(tile.head) * group, first = all.begin;
   const int end_head = all.begin < all.end ? head + group : head;
-  const auto advance = [&](int& of_head, int& at) {
-    at += Queries;
-    if (at < all.end) return;
-    at = all.begin;
-    ++of_head;
-  };
   const int batch = static_cast<int>(tile.batch);
+  const QueryTiles<Queries> tiles{p, in, batch, end_head, all};
   const auto copy_queries = [&](int of_head, int at, int stage) {
     if (of_head < end_head) {
       const Shared<bf16> to = stages + stage * 2 * Queries * D;
@@ -116,35 +106,25 @@ MIXTAPE_DEVICE void attention_dkv_group(const AttentionParams& p, const TensorRe
     }
     commit_copies();
   };
-  // Thread t < Queries brings the base of query t, the next ones its delta.
-  const auto load_row_value = [&](int of_head, int at) {
-    const int kind = flat_thread() / Queries, row = at + flat_thread() % Queries;
-    if (of_head >= end_head || kind > 1 || row >= p.q_len) return 0.0f;
-    const std::int64_t index = (batch * p.q_heads + of_head) * p.q_len + row;
-    return kind == 0 ? base_of(in.lse[index]) : static_cast<float>(in.delta[index]);
-  };
-  const auto keep_row_value = [&](int stage, float value) {
-    if (flat_thread() < 2 * Queries) row_values[stage * 2 * Queries + flat_thread()] = value;
-  };
   const std::int64_t at = row_at(tile.batch, p.k_len, p.kv_heads, tile.head, p.head_dim, 0);
   copy_to_panels<D, kQueries, kGroupsThreads>(key_rows(p, in.k, at, tile.first), keys);
   copy_to_panels<D, kQueries, kGroupsThreads>(key_rows(p, in.v, at, tile.first), values);
   copy_queries(head, first, 0);
-  keep_row_value(0, load_row_value(head, first));
+  tiles.keep_row_value(row_values, 0, tiles.row_value(head, first));
   float out_k[1][D / 8][4] = {}, out_v[1][D / 8][4] = {};
   const float unit = p.scale * kLog2E;
-  for (int stage = 0; head < end_head; advance(head, first), stage ^= 1) {
+  for (int stage = 0; head < end_head; tiles.advance(head, first), stage ^= 1) {
     wait_copies<0>();
     publish_copies();
     barrier();
     int next_head = head, next_first = first;
-    advance(next_head, next_first);
-    const float next_value = load_row_value(next_head, next_first);
+    tiles.advance(next_head, next_first);
+    const float next_value = tiles.row_value(next_head, next_first);
     const AttentionRange any =
         queries_that_see(p, length, tile.first + group_row(), tile.first + group_row() + 64);
     if (first >= any.end || first + Queries <= any.begin) {
       copy_queries(next_head, next_first, stage ^ 1);
-      keep_row_value(stage ^ 1, next_value);
+      tiles.keep_row_value(row_values, stage ^ 1, next_value);
       continue;
     }
     const Shared<bf16> queries = stages + stage * 2 * Queries * D, gradients = queries + Queries * D;
@@ -186,7 +166,7 @@ MIXTAPE_DEVICE void attention_dkv_group(const AttentionParams& p, const TensorRe
     begin_products();
     begin_weights<D, Queries>(slopes, queries, out_k[0]);
     wait_products<0>(out_k[0], out_v[0]);
-    keep_row_value(stage ^ 1, next_value);
+    tiles.keep_row_value(row_values, stage ^ 1, next_value);
   }
   wait_copies<0>();
   const std::int64_t step = p.kv_heads * p.head_dim;

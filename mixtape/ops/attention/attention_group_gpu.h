@@ -40,15 +40,6 @@ MIXTAPE_DEVICE int tiles_of(const AttentionRange& range, int width) {
   return range.begin < range.end ? (range.end - range.begin + width - 1) / width : 0;
 }
 
-// Keys and values of a head, from a row on.
-template <class T>
-MIXTAPE_DEVICE TensorRows<T> key_rows(const AttentionParams& p, Global<const T> k, std::int64_t at,
-                                      int first) {
-  const int step = static_cast<int>(p.kv_heads * p.head_dim);
-  return {k + (at + static_cast<std::int64_t>(first) * step), step, static_cast<int>(p.k_len) - first,
-          static_cast<int>(p.head_dim)};
-}
-
 template <class T, int Cols>
 MIXTAPE_DEVICE void pack_weights(const float (&values)[Cols / 8][4], std::uint32_t (&weights)[Cols / 8][2]) {
   MIXTAPE_UNROLL

@@ -21,6 +21,15 @@ MIXTAPE_DEVICE TensorRows<T> query_rows(const AttentionParams& p, Global<const T
           static_cast<int>(p.q_heads * p.head_dim), static_cast<int>(p.q_len) - first,
           static_cast<int>(p.head_dim)};
 }
+// Keys and values of a head, from a row on.
+template <class T>
+MIXTAPE_DEVICE TensorRows<T> key_rows(const AttentionParams& p, Global<const T> k, std::int64_t at,
+                                      int first) {
+  const int step = static_cast<int>(p.kv_heads * p.head_dim);
+  return {k + (at + static_cast<std::int64_t>(first) * step), step, static_cast<int>(p.k_len) - first,
+          static_cast<int>(p.head_dim)};
+}
+
 // Weights in 16 bits, as left operands: [m][j][half] holds columns 8j + 2q, 8j + 2q + 1 of row g or g + 8.
 template <int MTiles, int Cols>
 using Packed = std::uint32_t[MTiles][Cols / 8][2];
@@ -110,6 +119,49 @@ MIXTAPE_DEVICE float base_of(float lse) { return lse == float_of(0xff800000u) ? 
 struct TensorReads {
   Global<const bf16> q, k, v, dy;
   Global<const float> lse, delta;
+};
+
+// Of rows g and g + 8 of a warp's 16; 0 past the last row.
+struct RowValues {
+  float base[2], delta[2];
+};
+MIXTAPE_DEVICE RowValues row_values_of(const AttentionParams& p, const TensorReads& in,
+                                       const TensorTile& tile, int first_row) {
+  RowValues of;
+  MIXTAPE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + half * 8 + lane() / 4;
+    const std::int64_t index = (tile.batch * p.q_heads + tile.head) * p.q_len + row;
+    of.base[half] = row < p.q_len ? base_of(in.lse[index]) : 0.0f;
+    of.delta[half] = row < p.q_len ? static_cast<float>(in.delta[index]) : 0.0f;
+  }
+  return of;
+}
+
+// The tiles of queries that see a tile of keys, in order: head by head of the key head's group.
+template <int Queries>
+struct QueryTiles {
+  const AttentionParams& p;
+  const TensorReads& in;
+  int batch, end_head;
+  AttentionRange all;
+
+  MIXTAPE_DEVICE void advance(int& head, int& first) const {
+    first += Queries;
+    if (first < all.end) return;
+    first = all.begin;
+    ++head;
+  }
+  // Thread t < Queries brings the base of query t, the next ones its delta.
+  MIXTAPE_DEVICE float row_value(int head, int first) const {
+    const int kind = flat_thread() / Queries, row = first + flat_thread() % Queries;
+    if (head >= end_head || kind > 1 || row >= p.q_len) return 0.0f;
+    const std::int64_t index = (batch * p.q_heads + head) * p.q_len + row;
+    return kind == 0 ? base_of(in.lse[index]) : static_cast<float>(in.delta[index]);
+  }
+  MIXTAPE_DEVICE static void keep_row_value(Shared<float> row_values, int stage, float value) {
+    if (flat_thread() < 2 * Queries) row_values[stage * 2 * Queries + flat_thread()] = value;
+  }
 };
 
 }  // namespace mixtape
