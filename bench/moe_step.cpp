@@ -1,11 +1,13 @@
 // Forward and backward of a Qwen3-MoE-shaped model with random weights, bf16, gradients of every parameter,
 // no optimizer; 634 million parameters, 8 layers, 32 experts, 8 per token. Where the device can, the step is
 // recorded and replayed:
-//   moe_step [DEVICE] [BATCH] [LENGTH] [STEPS]      defaults: cuda 4 1024 20
+//   moe_step [DEVICE] [BATCH] [LENGTH] [STEPS] [times]      defaults: cuda 4 1024 20
+// times: a last step's dispatches one by one, the slowest first.
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "bench/dispatch_times.h"
 #include "mixtape/calib/data.h"
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/core/random.h"
@@ -88,7 +90,8 @@ void step(const CausalLm& model, const TapeWeights& weights, Tape& tape, const B
   for (const NamedVar& v : weights.trainable()) v.var.clear_grad();
 }
 
-void run(const std::string& name, std::int64_t batch_size, std::int64_t length, std::int64_t steps) {
+void run(const std::string& name, std::int64_t batch_size, std::int64_t length, std::int64_t steps,
+         bool times) {
   const Device device = Device::open(name);
   const ModelConfig c = config();
   const Parameters parameters = random_parameters(c, device);
@@ -120,6 +123,11 @@ void run(const std::string& name, std::int64_t batch_size, std::int64_t length, 
               static_cast<long long>(length), 1e3 * seconds,
               static_cast<double>(batch_size * length) / seconds,
               static_cast<double>(device.memory_stats().peak_bytes) / 1e9);
+  if (!times) return;
+  const DispatchTimes dispatches;
+  step(model, weights, tape, batch, shares);
+  tape.encoder().commit_and_wait();
+  dispatches.print(30);
 }
 
 }  // namespace
@@ -128,7 +136,8 @@ void run(const std::string& name, std::int64_t batch_size, std::int64_t length, 
 int main(int argc, char** argv) {
   try {
     mixtape::run(argc > 1 ? argv[1] : "cuda", argc > 2 ? std::atoll(argv[2]) : 4,
-                 argc > 3 ? std::atoll(argv[3]) : 1024, argc > 4 ? std::atoll(argv[4]) : 20);
+                 argc > 3 ? std::atoll(argv[3]) : 1024, argc > 4 ? std::atoll(argv[4]) : 20,
+                 argc > 5 && std::string(argv[5]) == "times");
   } catch (const mixtape::Error& error) {
     std::fprintf(stderr, "moe_step: %s\n", error.what());
     return 1;

@@ -2,6 +2,7 @@
 # Prints docs/gpu_kernels.txt: every GPU kernel's name, which macros make, and the file it is written in.
 # usage: docs/gpu_kernels.sh >docs/gpu_kernels.txt     needs nvcc
 set -euo pipefail
+export LC_ALL=C  # the order of names
 cd "$(dirname "$0")/.."
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 

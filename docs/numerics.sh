@@ -2,6 +2,7 @@
 # Prints docs/numerics.md: the ops' contracts, and the bounds that the registered checks hold them to.
 # usage: docs/numerics.sh MIXTAPE >docs/numerics.md
 set -euo pipefail
+export LC_ALL=C  # the order of names
 mixtape=$(realpath "$1")
 cd "$(dirname "$0")/.."
 

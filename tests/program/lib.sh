@@ -30,10 +30,10 @@ expect_line() {
   [ "$(tail -n 1 <<<"$output" | wc -c)" -lt 400 ] || complain "mixtape ${*:3}: a long line: $output"
 }
 
-# wait_for TEXT FILE: until the text is in the file, half a minute at most.
+# wait_for TEXT FILE: until the text is in the file, five minutes at most: in an emulator a step takes its time.
 wait_for() {
   local i
-  for i in $(seq 300); do
+  for i in $(seq 3000); do
     grep -q -- "$1" "$2" 2>/dev/null && return
     sleep 0.1
   done

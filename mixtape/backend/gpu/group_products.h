@@ -4,8 +4,9 @@
 // A panel holds 64 columns of a tile's rows, 128 bytes a row, chunks of 8 values swizzled by the row (panel_place). A
 // tile begins at a multiple of 1024 bytes.
 //
-//   multiply_group<T, N>(c, a, b, keeps)
-//               c[64,N] (+)= a[64,16] b[N,16]^T, both in panels from a row and column on; without `keeps` c is overwritten
+//   multiply_group<T, N, DenseA, DenseB>(c, a, b, keeps)
+//               c[64,N] (+)= a[64,16] b[N,16]^T, both in panels from a row and column on; without `keeps` c is overwritten.
+//               A dense operand lies the other way round: a[16,64], b[16,N]
 //   multiply_group<T, N>(c, weights, b)
 //               c[64,N] += weights[64,16] b[16,N]: weights as multiply_add's a, each warp its 16 rows
 //               c: warp w of the group has rows 16 w ...; within them c[j] is multiply_add's c of columns 8 j ...

@@ -6,15 +6,16 @@
 namespace mixtape {
 
 // How the matrix units find a tile: its address, the strides between panels and between groups of 8 rows, in 16 bytes,
-// and the swizzle of 128 bytes.
+// and the swizzle of 128 bytes. Where it begins within the tile is added last: for several products of a tile that is all
+// that differs.
 template <class T>
 MIXTAPE_DEVICE unsigned long long panel_descriptor(const InPanels<T>& in) {
-  const unsigned address =
-      shared_address(in.tile) +
-      2u * static_cast<unsigned>(in.col / kPanel * in.rows * kPanel + in.row * kPanel + in.col % kPanel);
+  const unsigned address = (shared_address(in.tile) & 0x3ffffu) >> 4;
   const unsigned long long panels = static_cast<unsigned>(in.rows * kPanel * 2 / 16),
                            groups = 8 * kPanel * 2 / 16;
-  return (address & 0x3ffffu) >> 4 | panels << 16 | groups << 32 | 1ull << 62;
+  const unsigned long long of_tile = address | panels << 16 | groups << 32 | 1ull << 62;
+  return of_tile +
+         static_cast<unsigned>(in.col / kPanel * in.rows * kPanel + in.row * kPanel + in.col % kPanel) / 8;
 }
 
 #define MIXTAPE_C4(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
@@ -30,12 +31,13 @@ struct GroupProduct;
 #define MIXTAPE_GROUP_PRODUCT(T, N, VALUES, SUMS, A, B, KEEPS, A0, A1, A2, A3, WB)                          \
   template <>                                                                                               \
   struct GroupProduct<T, N> {                                                                               \
+    template <int DenseA, int DenseB>                                                                       \
     MIXTAPE_DEVICE static void rows(float (&c)[N / 8][4], unsigned long long a, unsigned long long b,       \
                                     int keeps) {                                                            \
       asm volatile("{.reg .pred p; setp.ne.b32 p, " KEEPS ", 0; wgmma.mma_async.sync.aligned.m64n" #N       \
-                   "k16.f32." #T "." #T " {" SUMS "}, " A ", " B ", p, 1, 1, 0, 0;}"                        \
+                   "k16.f32." #T "." #T " {" SUMS "}, " A ", " B ", p, 1, 1, " A3 ", " WB ";}"              \
                    : VALUES                                                                                 \
-                   : "l"(a), "l"(b), "r"(keeps));                                                           \
+                   : "l"(a), "l"(b), "r"(keeps), "n"(DenseA), "n"(DenseB));                                 \
     }                                                                                                       \
     MIXTAPE_DEVICE static void weights(float (&c)[N / 8][4], const std::uint32_t (&a)[4],                   \
                                        unsigned long long b) {                                              \
@@ -68,10 +70,11 @@ MIXTAPE_GROUP_PRODUCT(f16, 128, MIXTAPE_C64, MIXTAPE_SUMS64, "%64", "%65", "%66"
 #undef MIXTAPE_C64
 #undef MIXTAPE_C4
 
-template <class T, int N>
+template <class T, int N, bool DenseA = false, bool DenseB = false>
 MIXTAPE_DEVICE void multiply_group(float (&c)[N / 8][4], const InPanels<T>& a, const InPanels<T>& b,
                                    bool keeps) {
-  GroupProduct<T, N>::rows(c, panel_descriptor(a), panel_descriptor(b), keeps ? 1 : 0);
+  GroupProduct<T, N>::template rows<DenseA, DenseB>(c, panel_descriptor(a), panel_descriptor(b),
+                                                    keeps ? 1 : 0);
 }
 template <class T, int N>
 MIXTAPE_DEVICE void multiply_group(float (&c)[N / 8][4], const std::uint32_t (&weights)[4],

@@ -12,21 +12,26 @@ float in_panels(const InPanels<T>& in, int row, int col) {
   const int chunk = c % kPanel / 8 ^ (r & 7);
   return static_cast<float>(static_cast<T>(in.tile[(c / kPanel * in.rows + r) * kPanel + chunk * 8 + c % 8]));
 }
+// Term k of a row of an operand.
+template <bool DenseRows, class T>
+float term(const InPanels<T>& in, int row, int k) {
+  return DenseRows ? in_panels(in, k, row) : in_panels(in, row, k);
+}
 // Element i of c[j]: its row in the warp's 16, and its column.
 inline int row_of_sum(int i) { return i / 2 * 8 + lane() / 4; }
 inline int col_of_sum(int j, int i) { return j * 8 + lane() % 4 * 2 + i % 2; }
 
 }  // namespace sim
 
-template <class T, int N>
+template <class T, int N, bool DenseA = false, bool DenseB = false>
 void multiply_group(float (&c)[N / 8][4], const InPanels<T>& a, const InPanels<T>& b, bool keeps) {
   const int first = warp() % 4 * 16;
   for (int j = 0; j < N / 8; ++j) {
     for (int i = 0; i < 4; ++i) {
       if (!keeps) c[j][i] = 0.0f;
       for (int k = 0; k < 16; ++k)
-        c[j][i] +=
-            sim::in_panels(a, first + sim::row_of_sum(i), k) * sim::in_panels(b, sim::col_of_sum(j, i), k);
+        c[j][i] += sim::term<DenseA>(a, first + sim::row_of_sum(i), k) *
+                   sim::term<DenseB>(b, sim::col_of_sum(j, i), k);
     }
   }
 }

@@ -57,6 +57,7 @@ TEST(GroupedMatmulTensor, MatchesOracle) {
   check({24, 264, {9, 70}}, DType::bf16, DType::f32, Accumulate::yes);
   check({136, 40, {17, 3}}, DType::f16, DType::f16, Accumulate::yes);
   check({24, 264, {9, 70}}, DType::f16, DType::f32, Accumulate::no);
+  check({40, 24, {300}}, DType::bf16, DType::f32, Accumulate::yes);
 }
 
 }  // namespace

@@ -10,16 +10,19 @@
 namespace mixtape::gpu {
 namespace {
 
-// Elements of the weight, or of its gradient, that are in scratch memory at a time: 32 MB of 16-bit values.
-constexpr std::int64_t kDecoded = std::int64_t{1} << 24;
+// Elements of the weight, or of its gradient, that are in scratch memory at a time: 32 MB of 16-bit values, which the
+// second level of a large card's caches holds. Fewer rows than 4096 make products slow.
+constexpr std::int64_t kDecoded = std::int64_t{1} << 24, kLeastRows = 4096;
+// For dx, whose sums over the rows of one block go to memory before those of the next.
+constexpr std::int64_t kDecodedForX = std::int64_t{1} << 26;
 
 struct Block {
   std::int64_t first, rows;
 };
 
 // The rows of the weight, a multiple of 128 per block.
-std::vector<Block> blocks(const QuantizedMatmulParams& p) {
-  const std::int64_t rows = std::max<std::int64_t>(kDecoded / p.k / 128, 1) * 128;
+std::vector<Block> blocks(const QuantizedMatmulParams& p, std::int64_t elements = kDecoded) {
+  const std::int64_t rows = std::max<std::int64_t>(elements / p.k / 128 * 128, kLeastRows);
   std::vector<Block> all;
   for (std::int64_t n = 0; n < p.n; n += rows) all.push_back({n, std::min(rows, p.n - n)});
   return all;
@@ -35,8 +38,9 @@ Argument columns_from(const Buffer& matrix, std::int64_t first) {
   return Argument(matrix).part(at, matrix.bytes() - at);
 }
 
-std::shared_ptr<Memory> block_scratch(const Call& call, const QuantizedMatmulParams& p, DType dtype) {
-  return call.queue.scratch(bytes_of(blocks(p).front().rows * p.k, dtype));
+std::shared_ptr<Memory> block_scratch(const Call& call, const QuantizedMatmulParams& p,
+                                      const std::vector<Block>& blocks, DType dtype) {
+  return call.queue.scratch(bytes_of(blocks.front().rows * p.k, dtype));
 }
 
 // The weight in buffers 1 to 3.
@@ -54,8 +58,9 @@ std::shared_ptr<Memory> decode_all(const Call& call, const QuantizedMatmulParams
 
 void dense_forward(const Call& call, const QuantizedMatmulParams& p) {
   const DType dtype = call.dtype(0);
-  const auto decoded = block_scratch(call, p, dtype);
-  for (const auto& [first, rows] : blocks(p)) {
+  const std::vector<Block> all = blocks(p);
+  const auto decoded = block_scratch(call, p, all, dtype);
+  for (const auto& [first, rows] : all) {
     dequantize(call, weight(call, p).part(first * p.k, rows * p.k), *decoded, dtype, rows * p.k);
     call.queue.gemm({.in = dtype,
                      .out = call.write(0).dtype(),
@@ -95,11 +100,12 @@ void forward(const Call& call) {
 // dx (+)= dy w. Where there are several blocks or f32 products, sums of a 16-bit dx wait in f32.
 void dense_backward_x(const Call& call, const QuantizedMatmulParams& p) {
   const DType out = call.write(0).dtype(), in = call.dtype(0) == out ? out : DType::f32;
-  const bool in_scratch = out != DType::f32 && (in != out || blocks(p).size() > 1);
+  const std::vector<Block> all = blocks(p, kDecodedForX);
+  const bool in_scratch = out != DType::f32 && (in != out || all.size() > 1);
   const Converted dy = in_dtype(call, call.read(0), call.dtype(0), in, p.rows * p.n);
   const auto sums = in_scratch ? call.queue.scratch(bytes_of(p.rows * p.k, DType::f32)) : nullptr;
-  const auto decoded = block_scratch(call, p, in);
-  for (const auto& [first, rows] : blocks(p)) {
+  const auto decoded = block_scratch(call, p, all, in);
+  for (const auto& [first, rows] : all) {
     dequantize(call, weight(call, p).part(first * p.k, rows * p.k), *decoded, in, rows * p.k);
     const std::size_t at = bytes_of(first, in);
     call.queue.gemm({.in = in,
@@ -154,8 +160,9 @@ void dense_backward_scales(const Call& call, const QuantizedMatmulParams& p) {
   const DType in = call.dtype(0) == call.dtype(1) ? call.dtype(0) : DType::f32;
   const Converted dy = in_dtype(call, call.read(0), call.dtype(0), in, p.rows * p.n);
   const Converted x = in_dtype(call, call.read(1), call.dtype(1), in, p.rows * p.k);
-  const auto dw = block_scratch(call, p, DType::f32);
-  for (const auto& [first, rows] : blocks(p)) {
+  const std::vector<Block> all = blocks(p);
+  const auto dw = block_scratch(call, p, all, DType::f32);
+  for (const auto& [first, rows] : all) {
     const std::size_t at = bytes_of(first, in);
     call.queue.gemm({.in = in,
                      .out = DType::f32,
