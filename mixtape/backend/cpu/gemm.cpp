@@ -28,6 +28,9 @@ constexpr std::int64_t kFewRows = 4;
 // Multiplications that are worth waking a thread for.
 constexpr double kThreadWork = 1 << 20;
 
+// Products of up to so many rows get narrower tiles: as wide as is worth a thread, and enough of them for many threads.
+constexpr std::int64_t kShortRows = 128, kLeastTiles = 32, kLeastCols = 64;
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // The length of equal parts of at most `most` elements, a multiple of `multiple`.
@@ -234,10 +237,18 @@ void run_tile(const Gemm& g, const void* a, const void* b, void* c, const Tile& 
   store_block(sums, t.cols, t.rows, t.cols, g.c, out, g.ldc, g.accumulate);
 }
 
+// Products of few rows, such as a step of sampling has.
+bool is_short(const Gemm& g) { return g.m > kFewRows && g.m <= kShortRows; }
+
 // The tiles of one product; they follow from its shape alone.
 struct Grid {
   explicit Grid(const Gemm& g)
-      : m(g.m), n(g.n), rows(part(g.m, kTileRows, 16)), cols(part(g.n, kTileCols, 16)) {}
+      : m(g.m), n(g.n), rows(part(g.m, kTileRows, 16)), cols(part(g.n, most_cols(g), 16)) {}
+  static std::int64_t most_cols(const Gemm& g) {
+    if (!is_short(g)) return kTileCols;
+    const auto worth = static_cast<std::int64_t>(kThreadWork) / std::max<std::int64_t>(1, g.m * g.k);
+    return std::min(kTileCols, std::max({worth, g.n / kLeastTiles, kLeastCols}));
+  }
   std::int64_t count() const { return ceil_div(m, rows) * ceil_div(n, cols); }
   // Neighbouring tiles share columns of b.
   Tile tile(std::int64_t i) const {
@@ -266,7 +277,14 @@ void gemm_on_this_thread(const Gemm& g, const void* a, const void* b, void* c) {
 }
 
 void gemm(const Gemm& g, const void* a, const void* b, void* c) {
-  const GemmCall call{g, a, b, c};
+  GemmCall call{g, a, b, c};
+  thread_local Scratch scratch;
+  const bool is_bf16 = g.a == DType::bf16 && g.b == DType::bf16 && has_fast_bf16();
+  if (is_short(g) && g.a != DType::f32 && !is_bf16) {  // widened once for the many narrow tiles
+    const std::int64_t rows = g.trans_a ? g.k : g.m, cols = g.trans_a ? g.m : g.k;
+    call.a = operand(DType::f32, g.a, a, g.lda, 0, 0, rows, cols, scratch).values;
+    call.gemm.a = DType::f32, call.gemm.lda = cols;
+  }
   gemm_all({&call, 1});
 }
 
