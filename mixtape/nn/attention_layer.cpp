@@ -1,5 +1,7 @@
 #include "mixtape/nn/attention_layer.h"
 
+#include <algorithm>
+
 #include "mixtape/ops/attention/attention.h"
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/layout/layout.h"
@@ -13,7 +15,22 @@ Var rotated(const Var& heads, const Buffer& positions, const Rotation& rotation)
   return rope(heads, positions, rotation.frequencies, {.factor = rotation.factor});
 }
 
-Var append(const Var& past, const Var& now) { return past.value() ? concat({past, now}, 1) : now; }
+// Positions that a cache has room for beyond those that it is made for, at least: so seldom is it copied to a longer one.
+constexpr std::int64_t kRoom = 64;
+
+// Writes `now` [B, S, Hkv, D] to a cache that holds `length` positions; one that is too short is replaced.
+void append(Buffer& cache, std::int64_t length, const Var& now) {
+  Tape& tape = now.tape();
+  const Shape& shape = now.shape();
+  const std::int64_t end = length + shape[1];
+  if (!cache || cache.shape()[1] < end) {
+    const Buffer longer = tape.device().alloc_uninitialized(
+        now.dtype(), {shape[0], end + std::max(kRoom, length / 2), shape[2], shape[3]});
+    if (cache) concat_forward(tape.encoder(), cache, 1, 0, longer);
+    cache = longer;
+  }
+  concat_forward(tape.encoder(), now.value(), 1, length, cache);
+}
 
 }  // namespace
 
@@ -66,14 +83,18 @@ Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Rotatio
   q = rotated(normed(q, q_.norm), positions, rotation);                                    // [B, S, Hq, D]
   Var k = rotated(normed(by_head(flat.k, spec_.kv_heads), k_.norm), positions, rotation);  // [B, S, Hkv, D]
   Var v = by_head(flat.v, spec_.kv_heads);                                                 // [B, S, Hkv, D]
+  std::int64_t keys = 0;                                                                   // all
   if (state) {
-    k = state->keys = append(state->keys, k);      // [B, past + S, Hkv, D]
-    v = state->values = append(state->values, v);  // [B, past + S, Hkv, D]
+    append(state->keys, state->length, k);
+    append(state->values, state->length, v);
+    keys = state->length += x.shape()[1];
+    k = x.tape().constant(state->keys), v = x.tape().constant(state->values);  // [B, room, Hkv, D]
   }
   const auto scale = static_cast<float>(spec_.score_scale());
   const Var sinks = sinks_.value() ? in_dtype(sinks_, DType::f32) : Var();
-  Var y = attention(q, k, v, {.scale = scale, .causal = true, .sliding_window = spec_.window},
-                    sinks);  // [B, S, Hq, D]
+  Var y =
+      attention(q, k, v, {.scale = scale, .causal = true, .sliding_window = spec_.window, .key_count = keys},
+                sinks);  // [B, S, Hq, D]
   if (spec_.output_gate) y *= sigmoid(gate);
   const Var joined = reshape(y, {x.shape()[0], x.shape()[1], spec_.heads * spec_.head_dim});
   return add_bias(linear(joined, output_), output_bias_);  // [B, S, hidden]

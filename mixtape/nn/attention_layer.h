@@ -10,8 +10,10 @@
 namespace mixtape {
 
 // Keys and values of the tokens seen so far, [B, S, Hkv, D]; null before the first.
+// Keys and values so far, in caches that have room for more: those of passes without gradients.
 struct AttentionState {
-  Var keys, values;
+  Buffer keys, values;  // [B, room, Hkv, D]; null before the first pass
+  std::int64_t length = 0;
 };
 
 // How the heads of one pass are rotated.

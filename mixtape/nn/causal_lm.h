@@ -11,8 +11,12 @@
 
 namespace mixtape {
 
-// What was seen so far, for generation. An empty one is filled by the first pass.
+// What was seen so far, for generation. An empty one is filled by the first pass, every pass writes to the same caches:
+// there is one owner.
 struct GenerationState {
+  GenerationState() = default;
+  GenerationState(GenerationState&&) = default;
+  GenerationState& operator=(GenerationState&&) = default;
   std::int64_t length = 0;  // tokens seen
   std::vector<LayerState> layers;
 };

@@ -16,7 +16,6 @@ void check_shapes(const char* op, const Buffer& q, const Buffer& k, const Buffer
   require(k.dtype() == q.dtype() && ks.rank() == 4 && ks[0] == qs[0] && ks[3] == qs[3], op, ": k is ", k,
           ", expected ", q.dtype(), "[B,Sk,Hkv,D] to go with q ", q);
   check_like(op, "v", v, "k", k);
-  require(qs[1] <= ks[1], op, ": q has ", qs[1], " positions, expected at most the ", ks[1], " of k");
   require(ks[2] > 0 && qs[2] % ks[2] == 0, op, ": q has ", qs[2], " heads, expected a multiple of the ",
           ks[2], " of k");
   require(qs[3] % 2 == 0 && qs[3] >= 8 && qs[3] <= 256, op, ": head_dim is ", qs[3],
@@ -26,13 +25,19 @@ void check_shapes(const char* op, const Buffer& q, const Buffer& k, const Buffer
 AttentionParams check(const char* op, const Buffer& q, const Buffer& k, const Buffer& v,
                       const AttentionOptions& o) {
   check_shapes(op, q, k, v);
+  const std::int64_t rows = k.shape()[1], keys = o.key_count > 0 ? o.key_count : rows;
+  require(o.key_count >= 0 && keys <= rows, op, ": key_count is ", o.key_count, ", expected 0 to the ", rows,
+          " positions of k");
+  require(q.shape()[1] <= keys, op, ": q has ", q.shape()[1], " positions, expected at most the ", keys,
+          " of k");
   require(o.sliding_window >= 0 && (o.sliding_window == 0 || o.causal), op, ": sliding_window is ",
           o.sliding_window, ", expected 0, or more with causal");
   if (o.lengths) check_is(op, "lengths", o.lengths, DType::i32, {q.shape()[0]});
   if (o.sinks) check_is(op, "sinks", o.sinks, DType::f32, {q.shape()[2]});
   return {.batch = q.shape()[0],
           .q_len = q.shape()[1],
-          .k_len = k.shape()[1],
+          .k_len = keys,
+          .k_rows = rows,
           .q_heads = q.shape()[2],
           .kv_heads = k.shape()[2],
           .head_dim = q.shape()[3],
@@ -78,6 +83,8 @@ void attention_backward(CommandEncoder& encoder, const Buffer& q, const Buffer& 
                         const Backward::Target& dsinks) {
   const char* op = "attention_backward";
   AttentionParams params = check(op, q, k, v, options);
+  require(params.k_rows == params.k_len, op, ": key_count is ", params.k_len, ", expected all ",
+          params.k_rows, " positions of k where there are gradients");
   check_like(op, "y", y, "q", q);
   check_is(op, "lse", lse, DType::f32, lse_shape(q.shape()));
   check_like(op, "dy", dy, "q", q);

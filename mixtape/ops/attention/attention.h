@@ -6,7 +6,8 @@
 //   dsinks[h] = -sum_b,i e^(sinks[h] - lse[b,h,i]) dy.y
 // Shapes: q, y, dq [B,Sq,Hq,D]; k, v, dk, dv [B,Sk,Hkv,D]; sinks, dsinks f32 [Hq]; lengths i32 [B]. D even, 8
 //   to 256; f32, bf16, f16.
-//   Sq <= Sk: the queries are the last Sq of the Sk positions.
+//   Sq <= Sk: the queries are the last Sq of the Sk positions. In forward k and v may be caches of more positions, of
+//   which the first Sk are read: key_count says how many.
 //   Query head h uses head h / (Hq/Hkv) of k and v; dk and dv sum over the query heads of a group.
 // Query position p sees keys j <= p if causal, j > p - sliding_window if there is a window, and
 //   j < lengths[b] if given. A query that sees no key gives y = 0 and zero gradients.
@@ -26,7 +27,7 @@
 //   Matrix units of a card take weights in the 16 bits of q: (unit/2 + Sk u) max|v| more for y; in bf16 e
 //   grows by unit for dq and dk, by unit/2 for dv.
 // Errors: invalid_argument for dtypes, shapes or devices that disagree, or a window without
-//   causal; index_out_of_range at wait for a length outside [0, Sk], whose sequence counts as length 0.
+//   causal, or a key_count with gradients; index_out_of_range at wait for a length outside [0, Sk], whose sequence counts as length 0.
 #pragma once
 
 #include "mixtape/autograd/tape.h"
@@ -40,6 +41,8 @@ struct AttentionOptions {
   std::int64_t sliding_window = 0;  // keys that a query sees, itself included; 0: all
   Buffer lengths = {};              // i32 [B], valid keys of each sequence; null: all
   Buffer sinks = {};                // f32 [Hq], null: none
+  std::int64_t key_count =
+      0;  // positions of k and v that are read, the first ones; 0: all. None with gradients
 };
 
 void attention_forward(CommandEncoder& encoder, const Buffer& q, const Buffer& k, const Buffer& v,

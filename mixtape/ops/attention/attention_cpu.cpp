@@ -51,7 +51,7 @@ struct AttentionView {
     return pair / p.kv_heads * p.q_len * q_stride() + pair % p.kv_heads * group * p.head_dim;
   }
   std::int64_t k_at(std::int64_t pair) const {
-    return pair / p.kv_heads * p.k_len * k_stride() + pair % p.kv_heads * p.head_dim;
+    return pair / p.kv_heads * p.k_rows * k_stride() + pair % p.kv_heads * p.head_dim;
   }
   std::int64_t q_stride() const { return p.q_heads * p.head_dim; }
   std::int64_t k_stride() const { return p.kv_heads * p.head_dim; }

@@ -106,7 +106,7 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
   const int first_row = tile.first + warp() * MTiles * 16;
   const AttentionRange all = rows_see(p, length, tile.first, tile.first + kQueries).any;
   std::int64_t at =
-      row_at(tile.batch, p.k_len, p.kv_heads, tile.head / (p.q_heads / p.kv_heads), p.head_dim, all.begin);
+      row_at(tile.batch, p.k_rows, p.kv_heads, tile.head / (p.q_heads / p.kv_heads), p.head_dim, all.begin);
   TensorRows<T> rows{k + at, static_cast<int>(p.kv_heads * p.head_dim), static_cast<int>(p.k_len) - all.begin,
                      static_cast<int>(p.head_dim)};
   copy_rows<D, kQueries, Threads>(query_rows(p, q, tile.batch, tile.head, tile.first), queries);

@@ -20,12 +20,13 @@ struct HeadRows {
   int step, count, dim;
 };
 
-// A pointer to q-like or k-like memory: rows from `first` on, at most a tile, of a head of a sequence.
+// A pointer to q-like or k-like memory: rows from `first` on, at most a tile, of a head of a sequence; `rows` from one
+// sequence to the next.
 template <class T>
-MIXTAPE_DEVICE HeadRows<T> head_rows(Global<T> p, std::int64_t batch, std::int64_t length, std::int64_t heads,
-                                     std::int64_t head, std::int64_t dim, int first) {
+MIXTAPE_DEVICE HeadRows<T> head_rows(Global<T> p, std::int64_t batch, std::int64_t rows, std::int64_t length,
+                                     std::int64_t heads, std::int64_t head, std::int64_t dim, int first) {
   const std::int64_t left = length - first;
-  return {p + (((batch * length + first) * heads + head) * dim), static_cast<int>(heads * dim),
+  return {p + (((batch * rows + first) * heads + head) * dim), static_cast<int>(heads * dim),
           static_cast<int>(left < kTile ? left : kTile), static_cast<int>(dim)};
 }
 
@@ -166,7 +167,7 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
   const TileOfHead tile = tile_of_head(p.q_len, p.q_heads, true);
   const int kv_head = tile.head / static_cast<int>(p.q_heads / p.kv_heads);
   const HeadRows<const T> queries =
-      head_rows(q, tile.batch, p.q_len, p.q_heads, tile.head, p.head_dim, tile.first);
+      head_rows(q, tile.batch, p.q_len, p.q_len, p.q_heads, tile.head, p.head_dim, tile.first);
   const int length = attention_length(p, lengths, tile.batch, errors);
   const AttentionRange all = keys_seen(p, length, tile.first, tile.first + queries.count);
   const float start = p.has_sinks != 0 ? static_cast<float>(sinks[tile.head]) : float_of(0xff800000u);
@@ -175,8 +176,8 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
   Sums out[Chunks] = {};
   for (int first = all.begin; first < all.end; first += kTile) {
     Sums s = {};
-    dot_rows(queries, head_rows(k, tile.batch, p.k_len, p.kv_heads, kv_head, p.head_dim, first), p.scale,
-             tile_a, tile_b, s);
+    dot_rows(queries, head_rows(k, tile.batch, p.k_rows, p.k_len, p.kv_heads, kv_head, p.head_dim, first),
+             p.scale, tile_a, tile_b, s);
     MIXTAPE_UNROLL
     for (int i = 0; i < 4; ++i) {
       const AttentionRange seen =
@@ -202,8 +203,8 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
     barrier();
     keep_weights<true>(s, tile_a);
     add_weighted<Chunks>(queries.count,
-                         head_rows(v, tile.batch, p.k_len, p.kv_heads, kv_head, p.head_dim, first), 1.0f,
-                         tile_a, tile_b, out);
+                         head_rows(v, tile.batch, p.k_rows, p.k_len, p.kv_heads, kv_head, p.head_dim, first),
+                         1.0f, tile_a, tile_b, out);
   }
   float factors[4];
   MIXTAPE_UNROLL
@@ -218,7 +219,8 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
     }
   }
   store_rows<Chunks>(out, factors,
-                     head_rows(y, tile.batch, p.q_len, p.q_heads, tile.head, p.head_dim, tile.first), false);
+                     head_rows(y, tile.batch, p.q_len, p.q_len, p.q_heads, tile.head, p.head_dim, tile.first),
+                     false);
 }
 
 #define FORWARD_CHUNKS(T, CHUNKS)                                                                       \
@@ -288,10 +290,10 @@ MIXTAPE_DEVICE void tile_weights(const AttentionParams& p, const AttentionReads<
                                  Shared<float> tile_b, Sums& weights) {
   const int kv_head = head / static_cast<int>(p.q_heads / p.kv_heads);
   const auto query_rows = [&](Global<const T> from) {
-    return head_rows(from, batch, p.q_len, p.q_heads, head, p.head_dim, first_query);
+    return head_rows(from, batch, p.q_len, p.q_len, p.q_heads, head, p.head_dim, first_query);
   };
   const auto key_rows = [&](Global<const T> from) {
-    return head_rows(from, batch, p.k_len, p.kv_heads, kv_head, p.head_dim, first_key);
+    return head_rows(from, batch, p.k_rows, p.k_len, p.kv_heads, kv_head, p.head_dim, first_key);
   };
   dot_rows(query_rows(in.q), key_rows(in.k), p.scale, tile_a, tile_b, weights);
   Sums dp = {};
@@ -329,13 +331,15 @@ MIXTAPE_DEVICE void attention_dq(const AttentionParams& p, const AttentionReads<
     tile_weights<true>(p, in, tile.batch, tile.head, length, tile.first, first, tile_a, tile_b, scores);
     barrier();
     keep_weights<true>(scores, tile_a);
-    add_weighted<Chunks>(static_cast<int>(p.q_len) - tile.first,
-                         head_rows(in.k, tile.batch, p.k_len, p.kv_heads, kv_head, p.head_dim, first),
-                         p.scale, tile_a, tile_b, out);
+    add_weighted<Chunks>(
+        static_cast<int>(p.q_len) - tile.first,
+        head_rows(in.k, tile.batch, p.k_rows, p.k_len, p.kv_heads, kv_head, p.head_dim, first), p.scale,
+        tile_a, tile_b, out);
   }
-  store_rows<Chunks>(out, {1.0f, 1.0f, 1.0f, 1.0f},
-                     head_rows(dq, tile.batch, p.q_len, p.q_heads, tile.head, p.head_dim, tile.first),
-                     (p.accumulate & p.dq) != 0);
+  store_rows<Chunks>(
+      out, {1.0f, 1.0f, 1.0f, 1.0f},
+      head_rows(dq, tile.batch, p.q_len, p.q_len, p.q_heads, tile.head, p.head_dim, tile.first),
+      (p.accumulate & p.dq) != 0);
 }
 
 // A block per tile of keys, over the query heads of the group and the queries that see them. dk or dv.
@@ -356,13 +360,15 @@ MIXTAPE_DEVICE void attention_dkv(const AttentionParams& p, const AttentionReads
       barrier();
       keep_weights<false>(weights, tile_a);
       add_weighted<Chunks>(
-          count, head_rows(IsKeys ? in.q : in.dy, tile.batch, p.q_len, p.q_heads, head, p.head_dim, first),
+          count,
+          head_rows(IsKeys ? in.q : in.dy, tile.batch, p.q_len, p.q_len, p.q_heads, head, p.head_dim, first),
           IsKeys ? p.scale : 1.0f, tile_a, tile_b, out);
     }
   }
-  store_rows<Chunks>(out, {1.0f, 1.0f, 1.0f, 1.0f},
-                     head_rows(gradient, tile.batch, p.k_len, p.kv_heads, tile.head, p.head_dim, tile.first),
-                     (p.accumulate & (IsKeys ? p.dk : p.dv)) != 0);
+  store_rows<Chunks>(
+      out, {1.0f, 1.0f, 1.0f, 1.0f},
+      head_rows(gradient, tile.batch, p.k_rows, p.k_len, p.kv_heads, tile.head, p.head_dim, tile.first),
+      (p.accumulate & (IsKeys ? p.dk : p.dv)) != 0);
 }
 
 #define BACKWARD_CHUNKS(NAME, T, CHUNKS, ...)                                                              \

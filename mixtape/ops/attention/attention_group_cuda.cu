@@ -53,7 +53,7 @@ MIXTAPE_DEVICE void attention_forward_group(const AttentionParams& p, Global<con
   const AttentionRange all = rows_see(p, length, tile.first, tile.first + kQueries).any;
   const int tiles = tiles_of(all, kKeys);
   const std::int64_t at =
-      row_at(tile.batch, p.k_len, p.kv_heads, tile.head / (p.q_heads / p.kv_heads), p.head_dim, 0);
+      row_at(tile.batch, p.k_rows, p.kv_heads, tile.head / (p.q_heads / p.kv_heads), p.head_dim, 0);
   const auto copy = [&](Global<const T> from, int i, Shared<T> to) {
     if (i < tiles)
       copy_to_panels<D, kKeys, kGroupsThreads>(key_rows(p, from, at, all.begin + i * kKeys),

@@ -8,6 +8,7 @@ struct AttentionParams {
   std::int64_t batch;
   std::int64_t q_len;
   std::int64_t k_len;
+  std::int64_t k_rows;  // from one sequence's keys to the next one's: k_len, or more in forward
   std::int64_t q_heads;
   std::int64_t kv_heads;
   std::int64_t head_dim;

@@ -5,6 +5,7 @@
 #include "mixtape/ops/attention/attention.h"
 #include "mixtape/ops/attention/attention_cuda.cu"
 #include "mixtape/ops/attention/attention_oracle.h"
+#include "mixtape/ops/layout/layout.h"
 #include "mixtape/testing/check_op.h"
 
 namespace mixtape {
@@ -104,6 +105,29 @@ TEST(AttentionTensor, GradientsAreAddedWhereWanted) {
     // The sum is rounded once, its part here twice.
     testing::expect_close("gradient", gradient(which, Accumulate::yes), wanted, {2.0, 0.05});
   }
+}
+
+// Positions of a cache that are not there yet, NaN here, are not read.
+TEST(AttentionTensor, FirstPositionsOfACache) {
+  const Device device = Device::open("sim");
+  const Buffer q = sim_input({2, 5, 2, 64}, 1), k = sim_input({2, 150, 1, 64}, 2),
+               v = sim_input({2, 150, 1, 64}, 3);
+  const auto attend = [&](const Buffer& keys, const Buffer& values, std::int64_t count) {
+    const Buffer y = device.alloc(DType::bf16, q.shape()), lse = device.alloc(DType::f32, {2, 2, 5});
+    CommandEncoder encoder(device);
+    attention_forward(encoder, q, keys, values, {.key_count = count}, y, lse);
+    encoder.commit_and_wait();
+    return testing::download(y).values;
+  };
+  const auto cached = [&](const Buffer& x) {
+    const Buffer all = device.alloc_uninitialized(DType::bf16, {2, 161, 1, 64});
+    CommandEncoder encoder(device);
+    encoder.fill(all, std::nanf(""));
+    concat_forward(encoder, x, 1, 0, all);
+    encoder.commit_and_wait();
+    return all;
+  };
+  EXPECT_EQ(attend(cached(k), cached(v), 150), attend(k, v, 0));
 }
 
 TEST(AttentionTensor, BadLengthIsReported) {

@@ -122,6 +122,41 @@ TEST(Attention, SinksAtTheEnds) {
   }
 }
 
+// Positions of a cache that are not there yet, NaN here, are not read.
+TEST(Attention, FirstPositionsOfACache) {
+  for (const Device& device : testing::test_devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const auto& [queries, keys, dim] :
+           {std::array<std::int64_t, 3>{1, 37, 64}, {5, 140, 64}, {33, 33, 24}}) {
+        const auto input = [&](std::int64_t length, std::int64_t heads, std::uint64_t seed) {
+          return testing::random_tensor(dtype, {2, length, heads, dim}, seed);
+        };
+        const auto cached = [&](const testing::HostTensor& t) {
+          testing::HostTensor all{dtype, {2, keys + 9, 1, dim}, {}};
+          for (std::int64_t b = 0; b < 2; ++b) {
+            const auto from = t.values.begin() + b * keys * dim;
+            all.values.insert(all.values.end(), from, from + keys * dim);
+            all.values.insert(all.values.end(), static_cast<std::size_t>(9 * dim), std::nan(""));
+          }
+          return upload(device, all);
+        };
+        const testing::HostTensor k = input(keys, 1, 2), v = input(keys, 1, 3);
+        const Buffer q = upload(device, input(queries, 2, 1));
+        const auto attend = [&](const Buffer& key, const Buffer& value, std::int64_t count) {
+          const Buffer y = device.alloc(dtype, q.shape()), lse = device.alloc(DType::f32, {2, 2, queries});
+          CommandEncoder encoder(device);
+          attention_forward(encoder, q, key, value, {.scale = 0.5f, .sliding_window = 30, .key_count = count},
+                            y, lse);
+          encoder.commit_and_wait();
+          return testing::download(y).values;
+        };
+        EXPECT_EQ(attend(cached(k), cached(v), keys), attend(upload(device, k), upload(device, v), 0))
+            << device.name() << " " << dtype << " " << queries << "/" << keys;
+      }
+    }
+  }
+}
+
 TEST(Attention, A2_RowsThatSeeNothingAreZero) {
   AttentionCase c{
       .batch = 4, .q_len = 6, .k_len = 6, .q_heads = 2, .kv_heads = 1, .head_dim = 8, .window = 2};
