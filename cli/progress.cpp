@@ -70,9 +70,10 @@ std::string Progress::text(const State& state, std::size_t width) const {
   return room == 0 ? count : fmt::format("{}: {}", what_.substr(0, room), count);
 }
 
-std::string format_rate(double per_second, const std::string& unit) {
+std::string format_rate(double per_second, const std::string& units) {
   if (per_second >= 1.0 || per_second <= 0.0) return fmt::format("{:.0f}/s", per_second);
-  return fmt::format("{:.1f} s/{}", 1.0 / per_second, unit.substr(0, unit.size() - 1));
+  const std::string unit = units == "matrices" ? "matrix" : units.substr(0, units.size() - 1);
+  return fmt::format("{:.1f} s/{}", 1.0 / per_second, unit);
 }
 
 std::string format_seconds(double seconds) {

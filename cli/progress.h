@@ -39,7 +39,7 @@ class Progress {
 };
 
 // "12/s", or "2.3 s/step" where one takes longer than a second. `unit` is a plural.
-std::string format_rate(double per_second, const std::string& unit);
+std::string format_rate(double per_second, const std::string& units);
 // "1m 05s", "12s"
 std::string format_seconds(double seconds);
 // "1.9 GB"
