@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "mixtape/backend/cuda/cublaslt.h"
 #include "mixtape/backend/gpu/modules.h"
 #include "mixtape/core/error.h"
 
@@ -111,7 +112,7 @@ Card::Card(int which) : index(which) {
   std::size_t free = 0;
   check(d.MemGetInfo(&free, &bytes), "reading the card's memory");
   description = str(name.data(), ", ", bytes >> 20, " MB, compute capability ", major, ".", minor, ", ",
-                    gpu::kernels_on(capability));
+                    gpu::kernels_on(capability), MatrixProducts::is_there() ? "" : ", slow without cuBLASLt");
   check(d.StreamCreate(&stream, kStreamNonBlocking), "making a stream");
   check(d.StreamCreate(&memory_stream, kStreamNonBlocking), "making a stream");
   check(d.DeviceGetDefaultMemPool(&pool, device), "finding the memory pool");

@@ -148,6 +148,18 @@ void describe(LtPlan& plan, const gpu::Gemm& g) {
 
 }  // namespace
 
+bool MatrixProducts::is_there() {
+  static const bool is_loaded = [] {
+    try {
+      table();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }();
+  return is_loaded;
+}
+
 MatrixProducts::MatrixProducts() = default;
 MatrixProducts::~MatrixProducts() {
   plans_.clear();

@@ -17,6 +17,8 @@ struct LtPlan;
 class MatrixProducts {
  public:
   static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+  // Whether cuBLASLt is there.
+  static bool is_there();
   MatrixProducts();
   ~MatrixProducts();
   // Throws not_supported where cuBLASLt is missing or knows no algorithm for the shape.

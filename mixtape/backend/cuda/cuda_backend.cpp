@@ -13,6 +13,7 @@
 #include "mixtape/backend/cuda/upload.h"
 #include "mixtape/backend/gpu/launcher.h"
 #include "mixtape/backend/gpu/modules.h"
+#include "mixtape/backend/gpu/product.h"
 #include "mixtape/backend/gpu/variants.h"
 
 namespace mixtape::cuda {
@@ -258,6 +259,7 @@ class CudaBackend final : public Backend, private gpu::Queue {
           l.kernel.c_str());
   }
   void gemm(const gpu::Gemm& g) override {
+    if (!MatrixProducts::is_there()) return gpu::own_product(*this, g);
     if (!workspace_) workspace_ = std::make_shared<CardMemory>(card_, MatrixProducts::kWorkspaceBytes);
     products_.run(g, pointer_of(g.a), pointer_of(g.b), pointer_of(g.c), workspace_->pointer(), card_->stream);
   }
