@@ -99,7 +99,11 @@ class Primitives {
     if (key.accumulate) post.append_sum(1.0f);
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(post);
+#if DNNL_VERSION_MAJOR < 3
     const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(a, b, c), attributes, engine_);
+#else
+    const dnnl::matmul::primitive_desc desc(engine_, a, b, c, attributes);
+#endif
     return {key, dnnl::matmul(desc), dnnl::memory(a, engine_, nullptr), dnnl::memory(b, engine_, nullptr),
             dnnl::memory(c, engine_, nullptr)};
   }

@@ -29,6 +29,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "mixtape/backend/cpu/older_highway-inl.h"
 #include "mixtape/backend/cpu/streams.h"
 #include "mixtape/core/bf16.h"
 #include "mixtape/core/f16.h"

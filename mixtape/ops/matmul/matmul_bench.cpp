@@ -15,7 +15,11 @@ void onednn(benchmark::State& state, dnnl::memory::data_type type) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
   const dnnl::memory::desc desc({1024, 1024}, type, dnnl::memory::format_tag::ab);
+#if DNNL_VERSION_MAJOR < 3
   const dnnl::matmul matmul({dnnl::matmul::desc(desc, desc, desc), engine});
+#else
+  const dnnl::matmul matmul({engine, desc, desc, desc});
+#endif
   const OpBench bench(state);
   const DType dtype = type == dnnl::memory::data_type::f32 ? DType::f32 : DType::bf16;
   const Buffer a = bench.random(dtype, {1024, 1024}), b = bench.random(dtype, {1024, 1024});
