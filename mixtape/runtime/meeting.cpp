@@ -2,16 +2,26 @@
 
 namespace mixtape {
 
+void Meeting::tell() {
+  ++changes_;
+  changes_.notify_all();
+}
+
 void Meeting::meet() {
   std::unique_lock lock(mutex_);
   const std::uint64_t round = round_;
   if (!has_left_ && ++here_ == members_) {
     here_ = 0;
     ++round_;
-    changed_.notify_all();
+    tell();
     return;
   }
-  changed_.wait(lock, [&] { return round_ != round || has_left_; });
+  while (round_ == round && !has_left_) {
+    const std::uint32_t seen = changes_;
+    lock.unlock();
+    changes_.wait(seen);
+    lock.lock();
+  }
   if (round_ != round) return;
   if (error_) std::rethrow_exception(error_);
   throw Ended();
@@ -20,7 +30,7 @@ void Meeting::meet() {
 bool Meeting::leave(const std::exception_ptr& error) {
   const std::lock_guard lock(mutex_);
   has_left_ = true;
-  changed_.notify_all();
+  tell();
   if (!error || error_) return false;
   error_ = error;
   return true;

@@ -1,7 +1,7 @@
 // A point where threads wait for each other, and that none waits at in vain.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -27,8 +27,12 @@ class Meeting {
   std::exception_ptr error() const;
 
  private:
+  void tell();  // those that wait, under mutex_
+
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  // What is waited for is the next change. A condition variable built by g++ 12 would ask for that one's libstdc++,
+  // which is newer than that of systems that the packages are for.
+  std::atomic<std::uint32_t> changes_ = 0;
   std::size_t members_, here_ = 0;
   std::uint64_t round_ = 0;
   bool has_left_ = false;
