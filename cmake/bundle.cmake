@@ -27,3 +27,14 @@ function(mixtape_bundle component destination)
     endforeach()"
           COMPONENT ${component} EXCLUDE_FROM_ALL)
 endfunction()
+
+# The licences (MIT, BSD) of headers that are compiled in, where Debian's packages have them.
+#   mixtape_licences(component destination package...)
+function(mixtape_licences component destination)
+  foreach(package ${ARGN})
+    if(EXISTS /usr/share/doc/${package}/copyright)
+      install(FILES /usr/share/doc/${package}/copyright DESTINATION ${destination}
+              RENAME ${package}.copyright COMPONENT ${component} EXCLUDE_FROM_ALL)
+    endif()
+  endforeach()
+endfunction()

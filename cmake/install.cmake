@@ -49,11 +49,14 @@ if(TARGET mixtape_cli)
   install(FILES ${CMAKE_BINARY_DIR}/mixtape.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
           RENAME mixtape)
   install(FILES ${CMAKE_BINARY_DIR}/_mixtape DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${CMAKE_BINARY_DIR}/_mixtape DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions
+          COMPONENT debian EXCLUDE_FROM_ALL)  # below /usr Debian's zsh looks there alone
   install(FILES ${CMAKE_BINARY_DIR}/mixtape.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 install(EXPORT mixtapeTargets NAMESPACE mixtape:: DESTINATION ${package})
+set(bundled ${CMAKE_INSTALL_LIBDIR}/mixtape)
 configure_package_config_file(cmake/mixtapeConfig.cmake.in ${CMAKE_BINARY_DIR}/mixtapeConfig.cmake
-                              INSTALL_DESTINATION ${package})
+                              INSTALL_DESTINATION ${package} PATH_VARS bundled)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/mixtapeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/mixtapeConfig.cmake ${CMAKE_BINARY_DIR}/mixtapeConfigVersion.cmake
         DESTINATION ${package})

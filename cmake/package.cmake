@@ -5,6 +5,8 @@ foreach(target mixtape mixtape_cli)
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
 endforeach()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+mixtape_licences(bundle ${CMAKE_INSTALL_LIBDIR}/mixtape nlohmann-json3-dev libcli11-dev)
+mixtape_licences(debian ${CMAKE_INSTALL_DOCDIR} nlohmann-json3-dev libcli11-dev)
 
 set(CPACK_GENERATOR TGZ DEB)
 set(CPACK_PACKAGE_VENDOR mixtape)

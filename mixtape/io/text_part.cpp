@@ -43,7 +43,7 @@ std::optional<json> text_config(const json& config, const std::string& where) {
   }
   text["model_type"] = architecture->model_type;
   text["architectures"] = {architecture->class_name};
-  return text;
+  return std::make_optional(std::move(text));
 }
 
 std::optional<std::string> text_tensor(const std::string& name) {

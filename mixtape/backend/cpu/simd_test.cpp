@@ -66,7 +66,7 @@ class Simd : public ::testing::Test {
  protected:
   template <class Work>
   void for_every_target(const Work& work) {
-    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    for (const auto target : hwy::SupportedAndGeneratedTargets()) {
       hwy::SetSupportedTargetsForTest(target);
       SCOPED_TRACE(hwy::TargetName(target));
       work();

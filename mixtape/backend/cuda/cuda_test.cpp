@@ -148,7 +148,7 @@ void lose_the_card() {
 }
 
 TEST_F(Cuda, ALostCardIsAnErrorEachTimeAndTheCpuWorksOn) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(lose_the_card(), ::testing::ExitedWithCode(0), "cpu gives 3");
 }
 

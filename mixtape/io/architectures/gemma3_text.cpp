@@ -27,7 +27,8 @@ constexpr GgufKey kLocalThetaKey = {"rope.freq_base_swa", "rope_local_base_freq"
 RopeConfig read_table(const ConfigReader& in, std::string_view kind, const char* theta, double fallback) {
   json settings = json::object();
   const json* nested = in.find("rope_parameters");
-  if (nested != nullptr && nested->contains(kind)) settings["rope_parameters"] = (*nested)[kind];
+  if (nested != nullptr && nested->contains(kind))
+    settings["rope_parameters"] = nested->at(std::string(kind));
   if (in.has(theta)) settings["rope_theta"] = in.at(theta);
   if (kind == kFull && in.has("rope_scaling")) settings["rope_scaling"] = in.at("rope_scaling");
   if (in.has("max_position_embeddings"))
