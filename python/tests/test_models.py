@@ -61,7 +61,15 @@ def nothing_is_left(folder):
     return list(folder.iterdir()) == []
 
 
-def test_ctrl_c_stops_a_calibration(model, text, tmp_path):
+@pytest.fixture
+def heeds_ctrl_c():
+    """A shell's job in the background would ignore it, and so would Python."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_stops_a_calibration(model, text, tmp_path, heeds_ctrl_c):
     def press(delay):
         timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
@@ -80,7 +88,7 @@ def test_ctrl_c_stops_a_calibration(model, text, tmp_path):
     assert trains.is_set() and nothing_is_left(tmp_path)
 
 
-def test_ctrl_c_needs_no_callback(model, text, tmp_path):
+def test_ctrl_c_needs_no_callback(model, text, tmp_path, heeds_ctrl_c):
     threading.Timer(0.5, _thread.interrupt_main).start()
     with pytest.raises(KeyboardInterrupt):
         mixtape.calibrate(model, tmp_path / "out", text, bits=3, effort=mixtape.Effort.best, **FEW)
