@@ -7,24 +7,30 @@
 
 namespace mixtape::testing {
 
+using InstructionSets = decltype(hwy::SupportedTargets());
+
 // While it lives, host kernels run as that set's.
 class OneInstructionSet {
  public:
-  explicit OneInstructionSet(std::int64_t target) { choose(target); }
+  explicit OneInstructionSet(InstructionSets target) { choose(target); }
   ~OneInstructionSet() { choose(0); }
   OneInstructionSet(const OneInstructionSet&) = delete;
   OneInstructionSet& operator=(const OneInstructionSet&) = delete;
 
  private:
-  static void choose(std::int64_t target) {
+  static void choose(InstructionSets target) {
     hwy::SetSupportedTargetsForTest(target);
+#if HWY_MAJOR == 0
+    hwy::GetChosenTarget().Update();
+#else
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+#endif
   }
 };
 
 template <class Work>
 void for_every_instruction_set(const Work& work) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+  for (const InstructionSets target : hwy::SupportedAndGeneratedTargets()) {
     SCOPED_TRACE(hwy::TargetName(target));
     const OneInstructionSet chosen(target);
     work();

@@ -16,9 +16,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace hwy::HWY_NAMESPACE {
 
+// Not Ne: that is false of NaN.
 template <class V>
 HWY_API auto IsNaN(V v) {
-  return Ne(v, v);
+  return Not(Eq(v, v));
 }
 
 template <class V>
