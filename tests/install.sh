@@ -46,4 +46,8 @@ if find "$prefix/include" -name '*_cpu.h' -o -name '*_gpu.h' -o -name '*_oracle.
   exit 1
 fi
 
+# The .deb's own part: below /usr Debian's zsh looks elsewhere.
+cmake --install "$build" --component debian --prefix "$work/debian" >/dev/null
+[ -e "$work/debian/share/zsh/vendor-completions/_mixtape" ] || { echo "the .deb lacks zsh's completion"; exit 1; }
+
 "$prefix/bin/mixtape" doctor >/dev/null
