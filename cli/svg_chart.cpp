@@ -12,7 +12,9 @@ namespace mixtape::cli {
 namespace {
 
 constexpr double kWidth = 640.0, kHeight = 300.0;  // of charts with two axes
-constexpr double kLeft = 78.0, kRight = 20.0, kTop = 34.0, kBottom = 56.0;
+constexpr double kLeast = 78.0, kRight = 20.0, kTop = 34.0,
+                 kBottom = 56.0;  // margins, the left one at the least
+constexpr double kDigit = 12.0;   // a digit's width on a phone, where the style sheet has the largest letters
 
 std::string svg(double width, double height, const std::string& body) {
   return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\">\n{}</svg>\n", width, height, body);
@@ -88,35 +90,41 @@ class Plot {
     if (x_.high - x_.low < 1e-12) x_.high = x_.low + 1.0;
     x_.widen(margin, margin);
     y_.widen(axes.is_log_y ? std::max(margin, 0.05) : y_.low < 0.0 ? 0.03 : 0.0, std::max(margin, 0.03));
+    y_ticks_ = axes.is_log_y ? power_ticks(y_) : round_ticks(y_);
+    for (const Tick& t : y_ticks_) left_ = std::max(left_, width_of(t) + 10.0);
   }
 
   bool is_empty() const { return x_.is_empty(); }
   bool is_shown(const Point& p) const {
     return std::isfinite(p.x) && std::isfinite(p.y) && (!axes_.is_log_y || p.y > 0.0);
   }
-  double x(double v) const { return kLeft + (v - x_.low) / (x_.high - x_.low) * (kWidth - kLeft - kRight); }
+  double x(double v) const { return left_ + (v - x_.low) / (x_.high - x_.low) * (kWidth - left_ - kRight); }
   double y(double v) const {
     return kHeight - kBottom - (height_of(v) - y_.low) / (y_.high - y_.low) * (kHeight - kTop - kBottom);
   }
 
   std::string frame() const {
     const double bottom = kHeight - kBottom, right = kWidth - kRight;
-    std::string out = line(kLeft, bottom, right, bottom, "axis") + line(kLeft, kTop, kLeft, bottom, "axis");
+    std::string out = line(left_, bottom, right, bottom, "axis") + line(left_, kTop, left_, bottom, "axis");
     for (const Tick& t : axes_.x_ticks.empty() ? round_ticks(x_) : axes_.x_ticks)
-      out += text_at(x(t.at), bottom + 20.0, "middle", t.label, "faint");
-    for (const Tick& t : axes_.is_log_y ? power_ticks(y_) : round_ticks(y_)) {
+      out +=
+          text_at(std::min(x(t.at), kWidth - width_of(t) / 2.0), bottom + 20.0, "middle", t.label, "faint");
+    for (const Tick& t : y_ticks_) {
       const double at = y(axes_.is_log_y ? std::pow(10.0, t.at) : t.at);
-      out += line(kLeft, at, right, at, "axis") + text_at(kLeft - 6.0, at + 4.0, "end", t.label, "faint");
+      out += line(left_, at, right, at, "axis") + text_at(left_ - 6.0, at + 4.0, "end", t.label, "faint");
     }
-    return out + text_at((kLeft + right) / 2.0, kHeight - 10.0, "middle", axes_.x) +
+    return out + text_at((left_ + right) / 2.0, kHeight - 10.0, "middle", axes_.x) +
            text_at(4.0, 18.0, "start", axes_.y);
   }
 
  private:
   double height_of(double v) const { return axes_.is_log_y ? std::log10(v) : v; }
+  static double width_of(const Tick& t) { return kDigit * static_cast<double>(t.label.size()); }
 
   const Axes& axes_;
   Range x_, y_;
+  std::vector<Tick> y_ticks_;
+  double left_ = kLeast;  // room for the widest label
 };
 
 std::string drawn(const Plot& plot, const Curve& curve) {
