@@ -1,14 +1,11 @@
 // mixtape chat: a conversation with a model, or with two side by side.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <cstring>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/chat_input.h"
 #include "cli/commands.h"
 #include "cli/loaded_model.h"
 #include "cli/open_device.h"
@@ -162,40 +159,6 @@ class Party {
   GenerationState state_;
 };
 
-// A line, and those that it is continued by; false at the end of the input.
-bool read_message(bool is_terminal, std::string& text) {
-  const InterruptScope interrupts(is_terminal ? "\n[Ctrl-C again, or Ctrl-D, ends the chat]\n> " : nullptr);
-  text.clear();
-  for (bool goes_on = true; goes_on;) {
-    if (is_terminal) {
-      fmt::print("{}", text.empty() ? "> " : ". ");
-      std::fflush(stdout);
-    }
-    std::string line;
-    if (!std::getline(std::cin, line)) {
-      if (std::ferror(stdin) != 0) fail(ErrorCode::io, "standard input: cannot read: ", std::strerror(errno));
-      return !text.empty();
-    }
-    if (line.ends_with('\r')) line.pop_back();
-    goes_on = line.ends_with('\\');
-    if (goes_on) line.back() = '\n';
-    text += line;
-  }
-  return true;
-}
-
-// A terminal drops what comes behind so many bytes of a line, and says nothing.
-bool is_cut(bool is_terminal, const std::string& text) {
-  constexpr std::size_t kTerminalLine = 4095;
-  const std::size_t last = text.size() - (text.rfind('\n') == text.npos ? 0 : text.rfind('\n') + 1);
-  if (!is_terminal || last < kTerminalLine) return false;
-  note(
-      fmt::format("not sent: a terminal gives {} bytes of a line at most; end parts of it with \\, or send "
-                  "it through a pipe",
-                  kTerminalLine));
-  return true;
-}
-
 // A word that begins with a slash.
 bool is_command(const std::string& text) {
   return text.starts_with('/') &&
@@ -214,7 +177,7 @@ bool is_valid(const std::string& text) {
 
 class Conversation {
  public:
-  explicit Conversation(const ChatCommand& o) : is_terminal_(::isatty(STDIN_FILENO) != 0) {
+  explicit Conversation(const ChatCommand& o) {
     const Device device = open_device(o.model.device, stderr);
     names_ = {o.model.path};
     if (!o.against.empty()) names_.push_back(o.against);
@@ -223,21 +186,19 @@ class Conversation {
 
   // Whether every message had its answer.
   bool run() {
-    if (is_terminal_) note(kCommands);
+    if (input_.is_terminal()) note(kCommands);
     bool all_answered = true;
     std::string text;
-    while (read_message(is_terminal_, text)) {
+    while (input_.read(text)) {
       if (text.find_first_not_of(" \t\n") == text.npos) continue;
       if (text == "/exit" || text == "/quit") return all_answered;
-      if (is_cut(is_terminal_, text)) continue;
       if (is_command(text)) {
         all_answered = obey(text) && all_answered;
       } else {
         all_answered = is_valid(text) && say(text) && all_answered;
       }
     }
-    if (is_terminal_) fmt::print("\n");
-    return all_answered || is_terminal_;
+    return all_answered || input_.is_terminal();
   }
 
  private:
@@ -279,7 +240,7 @@ class Conversation {
     return all_answered;
   }
 
-  bool is_terminal_;
+  ChatInput input_;
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<Party>> parties_;
 };
@@ -300,8 +261,10 @@ void add_chat(CLI::App& app, int& status) {
              "What the chat template takes for today, YYYY-MM-DD; today if not given");
   o->sampling.add(*command, "Sampling");
   command->footer(
-      "Each line is a message; one that ends in \\ goes on in the next. Ctrl-C stops an\n"
-      "answer. /again: another answer; /clear: begin anew; /help; /exit, or Ctrl-D.\n"
+      "Each line is a message; one that ends in \\ goes on in the next. On a terminal a\n"
+      "line is edited as in a shell, the arrows bring back those before it, and what is\n"
+      "pasted is one message. Ctrl-C stops an answer, or drops what is typed. /again:\n"
+      "another answer; /clear: begin anew; /help; /exit, or Ctrl-D.\n"
       "With --against each model has a history of its own. Exit status 2 where a\n"
       "message out of a pipe was not answered.\n"
       "Examples:\n"
@@ -311,6 +274,7 @@ void add_chat(CLI::App& app, int& status) {
   command->callback([o, command, &status] {
     require_utf8(o->system, "--system");
     o->sampling.check(*command);
+    if (!o->date.empty()) today(o->date);
     status = Conversation(*o).run() ? Status::ok : Status::usage;
   });
 }

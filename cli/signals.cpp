@@ -7,6 +7,7 @@
 #include <csignal>
 #include <thread>
 
+#include "cli/line_editor.h"
 #include "cli/terminal.h"
 #include "mixtape/io/temporary.h"
 
@@ -54,6 +55,7 @@ void wait_for_signals(sigset_t set) {
       continue;
     }
     ending = true;
+    restore_terminal();
     end_line();
     remove_live_temporaries();
     die_by(signal);

@@ -86,9 +86,13 @@ talk() {
   expect 0 "" $chat
 }
 
-# Ctrl-C stops an answer, and the conversation goes on; at the prompt it ends the program.
+# Lines are edited on a terminal.
+python3 tests/program/typed.py "$mixtape" "$work/model" "$first" || complain "a chat on a terminal"
+
+# Ctrl-C stops an answer, and the conversation goes on; at the prompt the second one ends the program.
 python3 - "$mixtape" "$work/model" <<'END' || complain "Ctrl-C in a chat"
 import os, pty, signal, subprocess, sys, time
+os.environ["TERM"] = "xterm"
 main, other = pty.openpty()
 run = subprocess.Popen([sys.argv[1], "chat", "-m", sys.argv[2], "-n", "400", "--temp", "2", "--device", "cpu"],
                        stdin=other, stdout=other, stderr=other, start_new_session=True)
@@ -110,12 +114,13 @@ run.send_signal(signal.SIGINT)
 read_until(b"> ")
 assert run.poll() is None
 os.write(main, b"/clear\n")
+read_until(b"> /clear")
 read_until(b"> ")
-run.send_signal(signal.SIGINT)
+os.write(main, b"\x03")
 read_until(b"Ctrl-C again")
 read_until(b"> ")
 assert run.poll() is None
-run.send_signal(signal.SIGINT)
+os.write(main, b"\x03")
 assert run.wait(20) == -signal.SIGINT, run.returncode
 END
 
