@@ -13,6 +13,7 @@
 #include "cli/progress.h"
 #include "cli/quote.h"
 #include "cli/terminal.h"
+#include "cli/text_table.h"
 #include "mixtape/core/resident_memory.h"
 
 namespace mixtape::cli {
@@ -29,17 +30,16 @@ constexpr int kHint = 2;  // standard errors; less may well be chance
 constexpr double kOddPerplexity = 100.0;
 
 // 79 columns, as a terminal has 80.
-void print_row(const std::string& name, const std::string& perplexity, const std::string& kl,
-               const std::string& median, const std::string& p99, const std::string& top1) {
-  const std::string line =
-      fmt::format("{:<15}{:>15}{:>18}{:>10}{:>8}{:>13}", name, perplexity, kl, median, p99, top1);
-  fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+TextTable figures_table() {
+  return TextTable(
+      {{"", 15}, {"ppl", 15}, {"KL mean", 18}, {"KL median", 10}, {"KL p99", 8}, {"same top 1 %", 13}});
 }
 
-void print_row(const char* name, const Evaluation& e) {
-  print_row(name, short_perplexity(e.perplexity, e.perplexity_error),
-            with_error(e.kl->mean, e.kl->mean_error, 5), fmt::format("{:.5f}", e.kl->median),
-            fmt::format("{:.4f}", e.kl->p99), with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2));
+void print_row(const TextTable& table, const char* name, const Evaluation& e) {
+  table.print_row({name, short_perplexity(e.perplexity, e.perplexity_error),
+                   with_error(e.kl->mean, e.kl->mean_error, 5), fmt::format("{:.5f}", e.kl->median),
+                   fmt::format("{:.4f}", e.kl->p99),
+                   with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2)});
 }
 
 std::vector<std::string> unseen_experts(const TrainReport& report) {
@@ -84,12 +84,14 @@ nlohmann::json stages(const CalibrationReport& report) {
 }  // namespace
 
 void print_stages(const CalibrationReport& report) {
-  fmt::print("\n{:<24}{:>8}{:>18}{:>19}\n", "stage (validation rows)", "seconds", "KL mean",
-             "change, paired");
+  const TextTable table(
+      {{"stage (validation rows)", 24}, {"seconds", 8}, {"KL mean", 18}, {"change, paired", 19}, {"", 10}});
+  fmt::print("\n");
+  table.print_header();
   for (const StageReport& s : report.stages) {
-    fmt::print("{:<24}{:>8.1f}{:>18}{:>19}{}\n", s.method, s.seconds,
-               s.kl ? with_error(s.kl->mean, s.kl->mean_error, 5) : "",
-               s.change ? with_error(s.change->value, s.change->error, 5) : "", s.kept ? "" : "  not kept");
+    table.print_row(
+        {s.method, fmt::format("{:.1f}", s.seconds), s.kl ? with_error(s.kl->mean, s.kl->mean_error, 5) : "",
+         s.change ? with_error(s.change->value, s.change->error, 5) : "", s.kept ? "" : "not kept"});
     print_notes(s.notes);
   }
   for (const StageReport& s : report.stages) {
@@ -102,13 +104,15 @@ void print_stages(const CalibrationReport& report) {
 
 void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_best, const Device& device) {
   const TrainReport& t = r.training;
+  const TextTable table = figures_table();
   fmt::print("\n");
-  print_row("", "ppl", "KL mean", "KL median", "KL p99", "same top 1 %");
-  print_row("teacher", short_perplexity(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error), "",
-            "", "", "");
-  print_row("plain rounding", r.initial);
+  table.print_header();
+  table.print_row({"teacher",
+                   short_perplexity(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error), "", "",
+                   "", ""});
+  print_row(table, "plain rounding", r.initial);
   if (r.result) {
-    print_row("calibrated", *r.result);
+    print_row(table, "calibrated", *r.result);
     const KlCut cut = kl_cut(r.initial, *r.result);
     fmt::print("KL cut by {:.1f} % (+-{:.1f}, paired); ", 100.0 * cut.share, 100.0 * cut.error);
   }

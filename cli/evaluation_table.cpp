@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "cli/text_table.h"
+
 namespace mixtape::cli {
 namespace {
 
@@ -26,8 +28,9 @@ void print_figures(const std::string& title, const Evaluation& e) {
   fmt::print("perplexity       {:.4f} +- {:.4f}\n", e.perplexity, e.perplexity_error);
   if (!e.kl) return;
   fmt::print("teacher          {:.4f} +- {:.4f}\n", e.teacher_perplexity, e.teacher_perplexity_error);
-  fmt::print("model / teacher  {:.5f} +- {:.5f}, paired; correlation of nll {:.4f}\n",
-             e.perplexity_ratio.value, e.perplexity_ratio.error, e.nll_correlation);
+  print_words(fmt::format("model / teacher  {:.5f} +- {:.5f}, paired; correlation of nll {:.4f}",
+                          e.perplexity_ratio.value, e.perplexity_ratio.error, e.nll_correlation),
+              17);
   fmt::print("KL mean          {:.6f} +- {:.6f}\n", e.kl->mean, e.kl->mean_error);
   fmt::print("KL median        {:.6f}\n", e.kl->median);
   fmt::print("KL p1, p5        {:.6f}  {:.6f}\n", e.kl->p1, e.kl->p5);

@@ -8,6 +8,7 @@
 #include "cli/evaluation_table.h"
 #include "cli/json_report.h"
 #include "cli/quote.h"
+#include "cli/text_table.h"
 
 namespace mixtape::cli {
 namespace {
@@ -28,20 +29,24 @@ std::string kl_text(const Evaluation& e) { return with_error(e.kl->mean, e.kl->m
 
 void print_groups(const std::vector<RowGroup>& groups, const Evaluation& before, const Evaluation* after) {
   if (groups.size() < 2) return;
-  fmt::print("\n{:<16}{:>5}{:>9}{:>18}{:>18}{:>13}\n", "report rows of", "rows", "ppl", "KL before",
-             after ? "KL after" : "", after ? "KL cut" : "");
+  std::vector<TableColumn> columns = {{"report rows of", 16}, {"rows", 5}, {"ppl", 9}, {"KL before", 18}};
+  if (after) columns.insert(columns.end(), {{"KL after", 18}, {"KL cut", 13}});
+  const TextTable table(columns);
+  fmt::print("\n");
+  table.print_header();
   for_each_group(groups, [&](const RowGroup& group, std::size_t begin, std::size_t end) {
     const std::string name = printable(std::filesystem::path(group.name).filename());
     const Evaluation b = of_rows(before, begin, end);
-    fmt::print("{:<16}{:>5}{:>9.3f}{:>18}", name.size() > 15 ? name.substr(0, 12) + "..." : name, group.rows,
-               b.teacher_perplexity, kl_text(b));
+    std::vector<std::string> cells = {name.size() > 15 ? name.substr(0, 12) + "..." : name,
+                                      std::to_string(group.rows), fmt::format("{:.3f}", b.teacher_perplexity),
+                                      kl_text(b)};
     if (after) {
       const Evaluation a = of_rows(*after, begin, end);
       const KlCut cut = kl_cut(b, a);
-      fmt::print("{:>18}{:>13}", kl_text(a),
-                 fmt::format("{:.1f} % +-{:.1f}", 100.0 * cut.share, 100.0 * cut.error));
+      cells.insert(cells.end(),
+                   {kl_text(a), fmt::format("{:.1f} % +-{:.1f}", 100.0 * cut.share, 100.0 * cut.error)});
     }
-    fmt::print("\n");
+    table.print_row(cells);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 #include "cli/log_file.h"
@@ -54,6 +55,13 @@ int terminal_width() {
   const char* columns = std::getenv("COLUMNS");
   const int asked = columns == nullptr ? 0 : std::atoi(columns);
   return asked > 0 ? std::max(asked, kLeastWidth) : kUsualWidth;
+}
+
+int output_width() {
+  winsize size{};
+  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  return is_terminal && size.ws_col > 0 ? std::max<int>(size.ws_col, kLeastWidth)
+                                        : std::numeric_limits<int>::max();
 }
 
 void be_quiet() { quiet = true; }

@@ -13,6 +13,8 @@ void prepare_streams();
 bool can_rewrite_line();
 // Columns of the terminal behind standard error: what it says, else COLUMNS, else 80; 20 or more.
 int terminal_width();
+// Columns of the terminal that standard output is; many where it is none.
+int output_width();
 
 // Standard error is for people: where nobody can read it any more, the run goes on.
 void put_error(const std::string& text);

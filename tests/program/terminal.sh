@@ -25,6 +25,16 @@ for columns in 20 33 40 50 80 200; do
   done
   # From 80 columns on with the time left of the whole run and the loss.
   [ $columns -lt 80 ] || grep -q "^training: 12/12 steps.* left, .*loss [0-9]" <<<"$lines" || complain "$columns columns: no loss: $lines"
+  # Tables as wide as 79 columns, or a value a line.
+  table=$(tr -d '\r' <"$work/shown" | sed -n '/^stage (validation rows)/,/^KL cut/p')
+  [ -n "$table" ] || complain "$columns columns: no table: $(cat "$work/shown")"
+  wide=$(awk -v most="$columns" 'length > most' <<<"$(sed '/^KL cut/d' <<<"$table")")
+  [ $columns -lt 40 ] || [ -z "$wide" ] || complain "$columns columns: a table wider: $wide"
+  if [ $columns -lt 79 ]; then
+    grep -qE '^  KL mean +[0-9.]+ \+-[0-9.]+$' <<<"$table" || complain "$columns columns: no value a line: $table"
+  else
+    grep -qE '^plain rounding( +[0-9.]+( \+-[0-9.]+)?){5}$' <<<"$table" || complain "$columns columns: no rows: $table"
+  fi
   grep -q "12/12" <<<"$lines" || complain "$columns columns: the count is cut off: $lines"
 done
 TERM_NAME=dumb on_terminal 80
@@ -35,6 +45,16 @@ rm "$work/shown"
 tests/program/on_terminal.py 40 "$mixtape" eval "$model" --text "$work/none.txt" --length 33 >"$work/shown"
 [ "$(wc -l <"$work/shown")" -ge 2 ] && [ "$(tr -d '\r' <"$work/shown" | grep '^mixtape' | wc -L)" -le 40 ] || complain "an error of 40 columns: $(cat "$work/shown")"
 rm "$work/shown"
+
+for bits in 3 4; do "$mixtape" quantize "$model" -o "$work/$bits" --bits $bits --group-size 32 >/dev/null 2>&1; done
+for command in "info $work/3" "eval $work/3 --teacher $model --text $work/story --length 33 --quiet" \
+  "compare $work/3 $work/4 --teacher $model --text $work/story --length 33 --quiet"; do
+  # shellcheck disable=SC2086
+  tests/program/on_terminal.py 50 "$mixtape" $command >"$work/shown" || complain "$command at 50 columns: status $?"
+  wide=$(tr -d '\r' <"$work/shown" | grep -v '^device \|/' | awk 'length > 50')
+  [ -z "$wide" ] || complain "$command at 50 columns: wider: $wide"
+done
+rm -r "$work/shown" "$work/3" "$work/4"
 
 # A log holds the lines in their order, without escapes.
 # shellcheck disable=SC2086
