@@ -12,6 +12,7 @@
 #include "cli/calibration_report.h"
 #include "cli/checkpoint.h"
 #include "cli/commands.h"
+#include "cli/finite_weights.h"
 #include "cli/group_table.h"
 #include "cli/model_card.h"
 #include "cli/open_device.h"
@@ -67,18 +68,19 @@ class CalibrateRun {
     output_.require_space(rest + static_cast<std::uint64_t>(bytes));
     if (importance_) imatrix_file_.require_space(imatrix_bytes(importance_->imatrix));
     prepare();
+    require_finite_floats(*opened_.source, plan_);
     if (o_.dry_run) return rehearse();
     StageDisplay display;
-    calibrate_student(display);
+    blaming_weights(*opened_.source, [&] { calibrate_student(display); });
     display.close();
     if (calibration_.report.stopped_early && !o_.write_on_interrupt)
       fail(ErrorCode::interrupted, "interrupted after ", training().steps_done, " steps");
     write(display);
-    write_importance();
-    report_file_.write_model(report(), o_.quantize.out, seconds_);
-    if (page_file_.wanted()) page_file_.write_text(page());
     checkpoint_->remove();
-    print_outcome();  // last: standard output may fail
+    report_then_tell({[this] { write_importance(); },
+                      [this] { report_file_.write_model(report(), o_.quantize.out, seconds_); },
+                      [this] { page_file_.write_page([this] { return page(); }); }},
+                     [this] { print_outcome(); });
     return improved(calibration_.report) ? Status::ok : Status::not_improved;
   }
 

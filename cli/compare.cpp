@@ -18,6 +18,7 @@
 #include "cli/quote.h"
 #include "cli/stored_forms.h"
 #include "cli/svg_chart.h"
+#include "cli/text_table.h"
 
 namespace mixtape::cli {
 namespace {
@@ -63,33 +64,6 @@ std::vector<Candidate> open_students(const std::vector<std::string>& names, std:
   return students;
 }
 
-void print_table(const std::vector<Candidate>& students) {
-  const Evaluation& first = students[0].evaluation;
-  fmt::print("\n{:<4}{:>10}{:>7}  {}\n", "", "size", "bits", "model");
-  for (std::size_t i = 0; i < students.size(); ++i) {
-    const Candidate& s = students[i];
-    fmt::print("{:<4}{:>10}{:>7.3f}  {}\n", i + 1, format_bytes(s.size.bytes), s.size.bits_per_weight(),
-               printable(s.name));
-  }
-  fmt::print("\n");
-  const auto row = [](const std::string& name, const std::string& ppl, const std::string& kl,
-                      const std::string& p99, const std::string& top1, const std::string& beside) {
-    const std::string line =
-        fmt::format("{:<7} {:>14} {:>17} {:>7} {:>12} {:>18}", name, ppl, kl, p99, top1, beside);
-    fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
-  };
-  row("", "ppl", "KL mean", "KL p99", "same top 1 %", "KL minus that of 1");
-  row("teacher", short_perplexity(first.teacher_perplexity, first.teacher_perplexity_error), "", "", "", "");
-  for (std::size_t i = 0; i < students.size(); ++i) {
-    const Evaluation& e = students[i].evaluation;
-    const Estimate beside = kl_difference(first, e);
-    row(std::to_string(i + 1), short_perplexity(e.perplexity, e.perplexity_error),
-        with_error(e.kl->mean, e.kl->mean_error, 5), fmt::format("{:.4f}", e.kl->p99),
-        with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2),
-        i == 0 ? "" : fmt::format("{:+.5f} +-{:.5f}", beside.value, beside.error));
-  }
-}
-
 // From the closest to its teacher to the farthest.
 std::vector<std::size_t> ranking(const std::vector<Candidate>& students) {
   std::vector<std::size_t> order(students.size());
@@ -100,15 +74,60 @@ std::vector<std::size_t> ranking(const std::vector<Candidate>& students) {
   return order;
 }
 
-void print_closest(const std::vector<Candidate>& students, const std::vector<std::size_t>& order) {
-  constexpr double kSure = 2.0;  // standard errors; less may well be chance
-  const Estimate lead = kl_difference(students[order[0]].evaluation, students[order[1]].evaluation);
-  if (lead.value == 0.0 && lead.error == 0.0)
-    return fmt::print("\nclosest  {} and {}, which are equal on this text\n", order[0] + 1, order[1] + 1);
-  const bool is_sure = lead.value > kSure * lead.error;
-  fmt::print("\nclosest  {}{}: KL lower by {:.5f} +-{:.5f} than that of {}{}\n", order[0] + 1,
-             is_sure ? "" : ", maybe", lead.value, lead.error, order[1] + 1,
-             is_sure ? "" : "; more text would tell");
+// By how much the closest leads, and whether that is more than chance.
+struct Lead {
+  Estimate kl;
+  bool is_none() const { return kl.value == 0.0 && kl.error == 0.0; }
+  bool is_sure() const { return kl.value > 2.0 * kl.error; }
+};
+Lead lead_of(const std::vector<Candidate>& students, const std::vector<std::size_t>& order) {
+  return {kl_difference(students[order[0]].evaluation, students[order[1]].evaluation)};
+}
+
+// "3: KL lower by 0.00012 +-0.00001 than that of 2"
+std::string told_closest(const std::vector<Candidate>& students, const std::vector<std::size_t>& order) {
+  const Lead lead = lead_of(students, order);
+  if (lead.is_none())
+    return fmt::format("{} and {}, which are equal on this text", order[0] + 1, order[1] + 1);
+  return fmt::format("{}{}: KL lower by {:.5f} +-{:.5f} than that of {}{}", order[0] + 1,
+                     lead.is_sure() ? "" : ", maybe", lead.kl.value, lead.kl.error, order[1] + 1,
+                     lead.is_sure() ? "" : "; more text would tell");
+}
+
+// Its name in a table, of the closest with a word of that.
+std::string named(const std::vector<Candidate>& students, const std::vector<std::size_t>& order,
+                  std::size_t i) {
+  const Lead lead = lead_of(students, order);
+  const bool is_closest = i == order[0] && !lead.is_none();
+  return students[i].name + (!is_closest ? "" : lead.is_sure() ? " (closest)" : " (closest, maybe)");
+}
+
+void print_table(const std::vector<Candidate>& students, const std::vector<std::size_t>& order) {
+  const Evaluation& first = students[0].evaluation;
+  fmt::print("\n{:<4}{:>10}{:>7}  {}\n", "", "size", "bits", "model");
+  for (std::size_t i = 0; i < students.size(); ++i) {
+    const Candidate& s = students[i];
+    fmt::print("{:<4}{:>10}{:>7.3f}  {}\n", i + 1, format_bytes(s.size.bytes), s.size.bits_per_weight(),
+               printable(named(students, order, i)));
+  }
+  fmt::print("\n");
+  const TextTable table({{"", 7},
+                         {"ppl", 15},
+                         {"KL mean", 18},
+                         {"KL p99", 8},
+                         {"same top 1 %", 13},
+                         {"KL minus that of 1", 19}});
+  table.print_header();
+  table.print_row({"teacher", short_perplexity(first.teacher_perplexity, first.teacher_perplexity_error), "",
+                   "", "", ""});
+  for (std::size_t i = 0; i < students.size(); ++i) {
+    const Evaluation& e = students[i].evaluation;
+    const Estimate beside = kl_difference(first, e);
+    table.print_row({std::to_string(i + 1), short_perplexity(e.perplexity, e.perplexity_error),
+                     with_error(e.kl->mean, e.kl->mean_error, 5), fmt::format("{:.4f}", e.kl->p99),
+                     with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2),
+                     i == 0 ? "" : fmt::format("{:+.5f} +-{:.5f}", beside.value, beside.error)});
+  }
 }
 
 // Whether no other is both smaller and closer, or as good in one and better in the other.
@@ -133,18 +152,23 @@ nlohmann::json report_of(const std::vector<Candidate>& students, const std::vect
   return {{"models", models}, {"closest", students[order[0]].name}};
 }
 
-std::string page_of(const std::vector<Candidate>& students) {
+std::string page_of(const std::vector<Candidate>& students, const std::vector<std::size_t>& order,
+                    const Evaluator& evaluator) {
   HtmlPage page("Students of one teacher", fmt::format("compared by mixtape {}", version_record()));
+  page.paragraph("Teacher: " + evaluator.told_teacher());
+  page.paragraph("Text: " + evaluator.told_text());
+  page.paragraph("Closest: " + told_closest(students, order));
   std::vector<Mark> marks;
   std::vector<std::vector<std::string>> rows = {{"", "model", "size", "bits", "KL mean", "KL minus that of 1",
                                                  "perplexity", "KL p99", "same top token"}};
-  for (const Candidate& s : students) {
+  for (std::size_t i = 0; i < students.size(); ++i) {
+    const Candidate& s = students[i];
     const Evaluation& e = s.evaluation;
     const Estimate beside = kl_difference(students[0].evaluation, e);
     const bool is_best = is_on_frontier(students, s);
     marks.push_back({s.name, s.size.bytes / 1e6, e.kl->mean, e.kl->mean_error, is_best});
-    rows.push_back({std::to_string(marks.size()) + (is_best ? "*" : ""), s.name, format_bytes(s.size.bytes),
-                    fmt::format("{:.3f}", s.size.bits_per_weight()),
+    rows.push_back({std::to_string(i + 1) + (is_best ? "*" : ""), named(students, order, i),
+                    format_bytes(s.size.bytes), fmt::format("{:.3f}", s.size.bits_per_weight()),
                     with_error(e.kl->mean, e.kl->mean_error, digits_of(e.kl->mean)),
                     with_error(beside.value, beside.error, 5),
                     short_perplexity(e.perplexity, e.perplexity_error), fmt::format("{:.4f}", e.kl->p99),
@@ -157,8 +181,9 @@ std::string page_of(const std::vector<Candidate>& students) {
       "(*) that no other beats in both; it is drawn by the means, whatever their errors.");
   page.table(rows);
   page.paragraph(fmt::format(
-      "Over {} positions, full vocabulary, temperature 1. +- is the standard error; of the difference to the "
-      "first, that of the pairs.",
+      "Sizes are those of the weights as they are stored, with their scales; bits are those of "
+      "each weight, all matrices and norms together. KL is over {} positions, full vocabulary, "
+      "temperature 1. +- is the standard error; of the difference to the first, that of the pairs.",
       students[0].evaluation.positions));
   return page.text();
 }
@@ -182,10 +207,13 @@ void run_compare(const CompareOptions& o) {
   nlohmann::json json = report_head("compare");
   json.update(evaluator.record());
   json.update(report_of(students, order));
-  report.write(json);
-  if (page.wanted()) page.write_text(page_of(students));
-  print_table(students);
-  print_closest(students, order);
+  report_then_tell({[&] { report.write(json); },
+                    [&] { page.write_page([&] { return page_of(students, order, evaluator); }); }},
+                   [&] {
+                     print_table(students, order);
+                     fmt::print("\n");
+                     print_words("closest  " + told_closest(students, order), 9);
+                   });
 }
 
 }  // namespace

@@ -133,9 +133,13 @@ void run_convert(const ConvertCommand& o) {
   } else {
     write_directory(o, output, *source, plan, tensors);
   }
-  if (report.wanted()) report.write_model(record(o, *source), o.out, watch.seconds());
-  output.tell();
-  print_loss(loss);
+  const auto write_report = [&] {
+    if (report.wanted()) report.write_model(record(o, *source), o.out, watch.seconds());
+  };
+  report_then_tell({write_report}, [&] {
+    output.tell();
+    print_loss(loss);
+  });
 }
 
 }  // namespace

@@ -77,8 +77,8 @@ void run_eval(const EvalOptions& o) {
     json["kl_difference"] = to_json(kl_difference(result, *other));
   }
   display.close();
-  report.write(json);
-  other ? print_both(o, result, *other) : print_figures("", result);
+  report_then_tell({[&] { report.write(json); }},
+                   [&] { other ? print_both(o, result, *other) : print_figures("", result); });
 }
 
 }  // namespace

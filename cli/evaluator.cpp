@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/finite_weights.h"
 #include "cli/inputs.h"
 #include "cli/json_report.h"
 #include "cli/model_path.h"
@@ -18,9 +19,10 @@
 namespace mixtape::cli {
 
 // Infinity is what a token of probability 0 costs; a NaN is a broken model's.
-static void require_numbers(const std::string& model, double figure) {
+static void require_numbers(const std::string& name, const ModelSource* model, double figure) {
   if (std::isnan(figure))
-    fail(ErrorCode::format, model, ": found NaN among its logits on this text, expected numbers");
+    fail(ErrorCode::format, name, ": found NaN among its logits on this text, expected numbers",
+         model ? weight_fault(*model) : "");
 }
 
 void EvaluatorOptions::add(CLI::App& command) {
@@ -118,6 +120,18 @@ nlohmann::json Evaluator::record() const {
   return json;
 }
 
+std::string Evaluator::told_teacher() const {
+  if (!o_.base.empty()) return "what " + o_.base + " holds of it";
+  return o_.teacher;
+}
+
+std::string Evaluator::told_text() const {
+  std::string files;
+  for (const std::string& file : o_.text_files) files += (files.empty() ? "" : ", ") + file;
+  return fmt::format("{}, {} windows of {} tokens", files.empty() ? "the text of " + o_.base : files,
+                     rows_.size(), o_.length);
+}
+
 Evaluation Evaluator::measure(const ModelSource& model, const std::string& stage, StageDisplay& display) {
   using Keeps = ModelReference::Keeps;
   if (teacher_source_ && !base_ && !teacher_) {
@@ -130,8 +144,8 @@ Evaluation Evaluator::measure(const ModelSource& model, const std::string& stage
   const Evaluation result =
       reference ? evaluate(student.model(), *reference, tape_, rows_, o_.batch_size, display.hooks(), stage)
                 : evaluate(student.model(), nullptr, tape_, rows_, o_.batch_size, display.hooks(), stage);
-  require_numbers(model.where(), result.mean_nll);
-  if (result.kl) require_numbers("the teacher", result.teacher_perplexity);
+  require_numbers(model.where(), &model, result.mean_nll);
+  if (result.kl) require_numbers("the teacher", teacher_source_.get(), result.teacher_perplexity);
   return result;
 }
 

@@ -43,6 +43,9 @@ class Evaluator {
   std::int64_t first_position() const { return base_ ? base_->first_position() : 0; }
   // What --json says of the run beside models and figures.
   nlohmann::json record() const;
+  // For people: what stands for the teacher, and the text with its windows.
+  std::string told_teacher() const;
+  std::string told_text() const;
   // Writes what the teacher, or without one `model`, says of each window's second half to `file`, named `name`, and
   // takes that for the teacher from then on.
   void keep_base(AtomicFile& file, const std::string& name, const ModelSource& model, StageDisplay& display);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/finite_weights.h"
 #include "cli/json_report.h"
 #include "cli/loaded_model.h"
 #include "cli/open_device.h"
@@ -146,7 +147,8 @@ void run_generate(const GenerateOptions& o) {
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::format) throw;
-    fail(error.code(), loaded.opened().source->where(), ": ", error.what());
+    const ModelSource& source = *loaded.opened().source;
+    fail(error.code(), source.where(), ": ", error.what(), weight_fault(source));
   }
   if (file.wanted()) file.write(report(o, drawing, watch.seconds()));
 }
@@ -176,6 +178,7 @@ void add_generate(CLI::App& app, int&) {
     }
     o->sampling.check(*command);
     require(o->chat || command->count("--date") == 0, "--date has no effect: expected --chat beside it");
+    if (!o->date.empty()) today(o->date);
     run_generate(*o);
   });
 }

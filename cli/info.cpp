@@ -15,6 +15,7 @@
 #include "cli/progress.h"
 #include "cli/quote.h"
 #include "cli/stored_forms.h"
+#include "cli/text_table.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/gguf.h"
 #include "mixtape/io/tensor_list.h"
@@ -55,7 +56,7 @@ class Facts {
   }
 
   void print() const {
-    for (const std::string& line : lines_) fmt::print("{}\n", printable(line));
+    for (const std::string& line : lines_) print_words(printable(line), 15);
   }
   const Object& json() const { return json_; }
 
@@ -236,9 +237,10 @@ void run_info(const InfoOptions& o) {
   Object json(report_head("info"));
   json["model"] = model_json(o.path, config);
   json.update(facts.json());
-  report.write(json);
-  facts.print();
-  if (o.list) fs::is_directory(path) ? print_tensors(*source) : print_gguf_tensors(path);
+  report_then_tell({[&] { report.write(json); }}, [&] {
+    facts.print();
+    if (o.list) fs::is_directory(path) ? print_tensors(*source) : print_gguf_tensors(path);
+  });
 }
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -125,6 +127,17 @@ void refuse_existing(const std::string& option, const std::string& name) {
     fail(ErrorCode::io, option, ": ", name, " is ", kind_of(type), ", expected a new name");
 }
 
+// A directory is not named as a file of weights is, nor a GGUF file as one of another kind.
+void refuse_misnamed(const std::string& out, bool is_gguf) {
+  std::string end = fs::path(out).extension().string();
+  std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
+  constexpr std::string_view kFiles[] = {".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npz", ".json"};
+  if (std::find(std::begin(kFiles), std::end(kFiles), end) == std::end(kFiles)) return;
+  require(is_gguf && end == ".gguf", "--out is ", out, ", which would be a ",
+          is_gguf ? "GGUF file, expected a name that ends in .gguf"
+                  : str("directory, expected a name without ", end));
+}
+
 // Whether a report is written straight into what stands there: a descriptor of this process, a device, a FIFO.
 bool is_stream(const std::string& name) {
   if (name == "-" || name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/")) return true;
@@ -230,14 +243,16 @@ void FileOutput::write(const std::function<void(AtomicFile&)>& fill) {
 }
 
 void FileOutput::tell() const {
-  fmt::print("wrote        {}, {}\n", printable(name_),
-             format_bytes(static_cast<double>(fs::file_size(name_))));
+  std::error_code missing;  // what is kept elsewhere has an error that says so
+  const auto bytes = static_cast<double>(fs::file_size(name_, missing));
+  if (!missing) fmt::print("wrote        {}, {}\n", printable(name_), format_bytes(bytes));
 }
 
 ModelOutput::ModelOutput(std::string out, const std::string& model, bool is_gguf) : out_(std::move(out)) {
   std::error_code ignored;
   if (fs::is_directory(model, ignored)) refuse_inside("--out", out_, "the model", model);
   refuse_existing("--out", out_);
+  refuse_misnamed(out_, is_gguf);
   if (is_gguf) {
     file_ = std::make_unique<FileOutput>(out_, std::vector<std::string>{}, "", "--out");
     return;
@@ -280,6 +295,10 @@ void ReportFile::write(const nlohmann::json& report) {
   if (wanted()) write_text(report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
+void ReportFile::write_page(const std::function<std::string()>& make) {
+  if (wanted()) write_text(make());
+}
+
 void ReportFile::write_model(nlohmann::json record, const std::string& out, double seconds) {
   record["out"]["path"] = out;
   record["seconds"] = seconds;
@@ -289,14 +308,32 @@ void ReportFile::write_model(nlohmann::json record, const std::string& out, doub
 void ReportFile::write_text(const std::string& text) {
   std::fflush(stdout);
   if (stdout_ >= 0) ::dup2(stdout_, STDOUT_FILENO);
+  std::string reason;
   try {
     file_->write(text);
-    if (stdout_ >= 0) ::dup2(STDERR_FILENO, STDOUT_FILENO);
   } catch (const Error& error) {
-    const std::string reason = error.what();
+    reason = error.what();
+  }
+  if (stdout_ >= 0) ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  if (!reason.empty()) {
     file_.reset();
     keep_elsewhere(name_, reason, [&](const fs::path& place) { write_file(place, text); });
   }
+}
+
+void report_then_tell(std::initializer_list<std::function<void()>> reports,
+                      const std::function<void()>& tell) {
+  std::string failures;
+  for (const auto& report : reports) {
+    try {
+      report();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::io) throw;
+      failures += (failures.empty() ? "" : "; ") + std::string(error.what());
+    }
+  }
+  tell();
+  if (!failures.empty()) fail(ErrorCode::io, failures);
 }
 
 }  // namespace mixtape::cli

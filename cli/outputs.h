@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -92,14 +93,22 @@ class ReportFile {
   bool wanted() const { return file_ != nullptr; }
   // If the system refuses, the report is kept in another place, and an error says where.
   void write(const nlohmann::json& report);
-  void write_text(const std::string& text);
+  // `make` is not called where there is no report.
+  void write_page(const std::function<std::string()>& make);
   // The record of a model that was written, with what differs from run to run: where it is, and what it took.
   void write_model(nlohmann::json record, const std::string& out, double seconds);
 
  private:
+  void write_text(const std::string& text);
+
   std::string name_;
   std::unique_ptr<OutputFile> file_;
   int stdout_ = -1;  // where "-" goes
 };
+
+// Writes the reports, and then tells the results: standard output may fail. Where a report can't be written the others
+// are, the results are told all the same, and its error, io, comes last.
+void report_then_tell(std::initializer_list<std::function<void()>> reports,
+                      const std::function<void()>& tell);
 
 }  // namespace mixtape::cli

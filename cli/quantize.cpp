@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/finite_weights.h"
 #include "cli/inputs.h"
 #include "cli/model_card.h"
 #include "cli/model_options.h"
@@ -65,6 +66,7 @@ void run_quantize(const QuantizeCommand& o) {
   const QuantizationPlan plan = o.quantize.plan(opened);
   const DType storage = model_dtype(source);
   const std::optional<GgufPlan> gguf = o.quantize.plan_gguf(opened, plan);
+  require_finite_floats(source, plan);
   const Importance importance = o.importance(opened, plan, device);
   print_plan(opened, plan, gguf ? &*gguf : nullptr, false);
   plan_file.write(plan_json(plan));
@@ -79,23 +81,26 @@ void run_quantize(const QuantizeCommand& o) {
   const TensorProvider tensors = o.fit == "mlx"
                                      ? rounded_tensors(source, o.quantize.rounding(), scales, device)
                                      : fitted_tensors(source, fit, importance.inputs, scales, device, notes);
-  if (gguf) {
-    GgufLoss loss;
+  GgufLoss loss;
+  const auto write_model = [&] {
+    if (!gguf) {
+      output.write([&](AtomicDirectory& directory) {
+        write_card(directory.path(), o.quantize.out, record);
+        write_quantized_model(directory, source, plan, tensors, storage, display.hooks());
+        display.close();
+      });
+      return;
+    }
     output.write_gguf([&](AtomicFile& file) {
       loss = write_gguf_model(file, source, *gguf, tensors, display.hooks());
       display.close();
     });
-    report.write_model(record, o.quantize.out, watch.seconds());
+  };
+  blaming_weights(source, write_model);
+  report_then_tell({[&] { report.write_model(record, o.quantize.out, watch.seconds()); }}, [&] {
     output.tell();
-    return print_loss(loss);
-  }
-  output.write([&](AtomicDirectory& directory) {
-    write_card(directory.path(), o.quantize.out, record);
-    write_quantized_model(directory, source, plan, tensors, storage, display.hooks());
-    display.close();
+    print_loss(loss);
   });
-  report.write_model(record, o.quantize.out, watch.seconds());
-  output.tell();
 }
 
 }  // namespace

@@ -75,16 +75,20 @@ void QuantizeOptions::finish(const CLI::App& command) const {
             " has no effect: ", type.empty() ? "a GGUF file's types are chosen" : "--type " + type);
 }
 
-// A file of blocks can be a teacher, but not the model that it was made of.
+// A file of blocks can be a teacher, but not the model that it was made of. Of its types that of most weights is named.
 static void warn_of_blocks(const ModelSource& source) {
   const GgufFile* file = gguf_file_of(source);
   if (file == nullptr) return;
+  std::map<std::string, std::int64_t> weights;
   for (const GgufTensor& t : file->tensors()) {
     const GgufTypeInfo& type = gguf_type_info(t.type);
-    if (type.block_elements == 1) continue;
-    return warn(fmt::format("{} is quantized already ({}): what it holds is taken for the original",
-                            source.where(), type.name));
+    if (type.block_elements > 1) weights[type.name] += t.shape.numel();
   }
+  if (weights.empty()) return;
+  const auto most = std::max_element(weights.begin(), weights.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  warn(fmt::format("{} is quantized already ({}{}): what it holds is taken for the original", source.where(),
+                   weights.size() > 1 ? "mostly " : "", most->first));
 }
 
 QuantizationPlan QuantizeOptions::plan(const OpenedModel& opened) const {

@@ -239,14 +239,20 @@ class TrainRun {
                  {"result", to_json(result)},
                  {"unigram_perplexity", unigram},
                  {"peak_bytes", peak_resident_bytes()}});
-    report_file_.write(json);
-    output_.tell();  // from here on standard output may fail
+    const bool improved = report.best_step > 0 && result.perplexity < unigram;
+    report_then_tell({[&] { report_file_.write(json); }},
+                     [&] { print_outcome(report, result, unigram, improved); });
+    return improved ? Status::ok : Status::not_improved;
+  }
+
+  void print_outcome(const TrainReport& report, const Evaluation& result, double unigram,
+                     bool improved) const {
+    output_.tell();
     fmt::print(
         "held-out perplexity {:.3f} +- {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
         result.perplexity, result.perplexity_error, unigram, result.perplexity / unigram);
     print_group_perplexities(data_.report_groups, result);
     print_course(report);
-    const bool improved = report.best_step > 0 && result.perplexity < unigram;
     if (report.best_step == 0) {
       fmt::print("no state was better than the start; the initial weights were written\n");
     } else if (!improved) {
@@ -254,7 +260,6 @@ class TrainRun {
           "the model predicts no better than the tokens' frequencies alone: more --steps, more text or a "
           "smaller --lr may help\n");
     }
-    return improved ? Status::ok : Status::not_improved;
   }
 
   PretrainOptions o_;

@@ -49,20 +49,43 @@ broken tokenizer.json '{"model": '
 refused "tokenizer.json: invalid JSON or UTF-8: line 2, column 1: " info
 
 # NaN among the weights of the last norm: all logits are.
-broken nothing
-python3 - "$work/model/model.safetensors" <<'END'
+# put VALUE TENSOR: in the place of its column 7.
+put() {
+  python3 - "$work/model/model.safetensors" "$@" <<'END'
 import json, struct, sys
-data = bytearray(open(sys.argv[1], "rb").read())
+file, value, tensor = sys.argv[1:]
+data = bytearray(open(file, "rb").read())
 size = struct.unpack("<Q", data[:8])[0]
-begin, end = json.loads(data[8:8 + size])["model.norm.weight"]["data_offsets"]
-data[8 + size + begin:8 + size + end] = struct.pack("<f", float("nan")) * ((end - begin) // 4)
-open(sys.argv[1], "wb").write(data)
+begin = 8 + size + json.loads(data[8:8 + size])[tensor]["data_offsets"][0] + 4 * 7
+data[begin:begin + 4] = struct.pack("<f", float(value))
+open(file, "wb").write(data)
 END
+}
+broken nothing
+put nan model.norm.weight
 for how in "" "--temp 0" "--samples 2"; do
   # shellcheck disable=SC2086
   expect_line 2 "$work/model: sample: found NaN among the model's logits, expected numbers" generate -m "$work/model" -p Once -n 4 $how
 done
-expect_line 2 "$work/model: found NaN among its logits" eval -m "$work/model" --text "$work/story" --length 32
+named="tensor 'model.norm.weight': value at row 0, column 7 is nan, expected a finite number"
+[[ $output == *"; $named" ]] || complain "generate doesn't name the tensor: $output"
+expect_line 2 "$work/model: found NaN among its logits on this text, expected numbers; $named" eval -m "$work/model" --text "$work/story" --length 32
+expect_line 2 "the teacher: found NaN among its logits on this text, expected numbers; $named" eval -m "$model" --teacher "$work/model" --text "$work/story" --length 32
+# Every command names the tensor, in a matrix as in a norm, NaN as infinity, and writes nothing.
+calibrate="calibrate -m $work/model --text $work/story --length 32 --validation-rows 8 --report-rows 8 --batch 2 --steps 2"
+for value in nan inf; do
+  for tensor in model.norm.weight model.layers.1.mlp.up_proj.weight model.embed_tokens.weight; do
+    cp "$model/model.safetensors" "$work/model/model.safetensors"
+    put $value $tensor
+    named="$work/model: tensor '$tensor': value at row 0, column 7 is $value, expected a finite number"
+    # shellcheck disable=SC2086
+    for how in "--group-size 32 -o $work/new" "--type q4_0 -o $work/new.gguf"; do
+      expect_line 2 "$named" quantize -m "$work/model" $how
+      expect_line 2 "$named" $calibrate $how
+    done
+    expect_line 2 "${named#*: }" eval -m "$work/model" --text "$work/story" --length 32
+  done
+done
 rm -r "$work/model"
 
 only story

@@ -47,6 +47,10 @@ info: --help takes no value, found --help=3|info --help=3
 found --bpw and --size, expected one of them|calibrate --model $model --out $work/new --text $work/text --bpw 3 --size 4
 expected one of them|$quantize --plan p --bits 4
 --date has no effect: expected --chat beside it|$generate --date 2020-01-01
+--date is soon, expected YYYY-MM-DD|$generate --chat --date soon
+--date is 2024-02-30, expected a day of the calendar|$generate --chat --date 2024-02-30
+--date is soon, expected YYYY-MM-DD|chat --model $model --date soon
+--date is soon, expected YYYY-MM-DD|$dwq --data self --date soon
 --date has no effect: expected --chats beside it|$dwq --date 2020-01-01
 --date has no effect: expected --chats beside it|train --model-config c --tokenizer t --out $work/new --text $work/text --date 2020-01-01
 --top-p has no effect: --temperature 0|$generate --temp 0 --top-p 0.3

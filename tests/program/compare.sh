@@ -11,7 +11,7 @@ compare="compare $work/3 $work/4 $work/q.gguf"
 # shellcheck disable=SC2086
 {
   expect 0 "closest  3: KL lower by" $compare --teacher "$model" $text --json "$work/json" --html "$work/page.html"
-  for line in "teacher" "KL minus that of 1" "$work/q.gguf"; do
+  for line in "teacher" "KL minus that of 1" "$work/q.gguf (closest)"; do
     grep -qF -- "$line" <<<"$output" || complain "compare: no '$line' in: $output"
   done
   long=$(grep -v '^device ' <<<"$output" | awk 'length($0) > 80')
@@ -33,7 +33,8 @@ assert found["closest"].endswith("q.gguf")
 assert isinstance(found["models"][0]["bytes"], int)
 assert [m["on_frontier"] for m in found["models"]] == [True, True, True], found
 END
-  python3 tests/program/check_page.py "$work/page.html" "q.gguf" "KL to the teacher" || complain "compare --html"
+  python3 tests/program/check_page.py "$work/page.html" "q.gguf" "KL to the teacher" "Teacher: $model" "Text: $work/story, " \
+    "windows of 33 tokens" "Closest: 3: KL lower by" "Sizes are those of the weights" "q.gguf (closest)" || complain "compare --html"
   rm "$work"/*.json "$work/json" "$work/page.html"
 
   # A file for the teacher says the same twice; a model beside itself is no closer.
@@ -47,7 +48,8 @@ END
   expect 0 "closest  2: KL" compare "$work/4" "$work/q5.gguf" --base "$work/base" --json "$work/1.json" --html "$work/page.html"
   python3 -c 'import json, sys
 assert [m["on_frontier"] for m in json.load(open(sys.argv[1]))["models"]] == [False, True]' "$work/1.json" || complain "the frontier"
-  python3 tests/program/check_page.py "$work/page.html" "beaten in both" "2*" || complain "compare --html of two"
+  python3 tests/program/check_page.py "$work/page.html" "beaten in both" "2*" "Teacher: what $work/base holds of it" \
+    "Text: the text of $work/base" "Closest: 2: KL" || complain "compare --html of two"
   rm "$work/q5.gguf" "$work/1.json" "$work/page.html"
 
   # Whichever comes first, and whatever it is stored in, the figures are the same; a base's length is that of its text.

@@ -26,9 +26,9 @@ same_perplexity() {
   expect 0 "Once" generate "$work/a.gguf" --prompt Once -n 4
   expect 0 "" info "$work/a.gguf"
   rm "$work/b"
-  expect 0 "" $quantize -o "$work/directory.gguf" --format mlx
-  [ -e "$work/directory.gguf/model.safetensors" ] || complain "--format mlx made no directory"
-  rm -r "$work/directory.gguf"
+  expect 0 "" $quantize -o "$work/directory" --format mlx
+  [ -e "$work/directory/model.safetensors" ] || complain "--format mlx made no directory"
+  rm -r "$work/directory"
   expect 0 "types        F32" quantize "$moe" -o "$work/b" --format GGUF --type Q4_K_M --bits-for '*.v_proj=Q6_K'
   rm "$work/b"
   expect 2 "is planned as Q6_K, which only a GGUF file holds" $quantize -o "$work/b" --bits-for '*.v_proj=q6_k'
@@ -57,7 +57,9 @@ same_perplexity() {
   done
   expect 0 "" quantize "$moe" -o "$work/x.gguf" --type q8_0
   expect 0 "x.gguf is quantized already (Q8_0): what it holds is taken for the original" quantize "$work/x.gguf" -o "$work/y.gguf" --type q4_k_m
-  rm "$work"/[xy].gguf
+  expect 0 "" quantize "$moe" -o "$work/z.gguf" --type q4_1
+  expect 0 "z.gguf is quantized already (mostly Q4_1): what it holds" quantize "$work/z.gguf" -o "$work/z"
+  rm -r "$work"/[xyz].gguf "$work/z"
   expect 0 "Q5_1" convert --model "$work/mlx" --out "$work/c.gguf"
   same_perplexity "$work/c.gguf" "$work/mlx"
   rm -r "$work/f.gguf" "$work/c.gguf" "$work/mlx"

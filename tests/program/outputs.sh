@@ -33,6 +33,7 @@ for command in "$quantize" "$dwq" "$train"; do
   refused "--out: /dev/null is a device, expected a new name" $command --out /dev/null
   refused "is a FIFO, expected a new name" $command --out "$work/pipe"
   refused "Not a directory" $command --out "$work/plain/below/new"
+  refused "--out is $work/x.SafeTensors, which would be a directory, expected a name without .safetensors" $command --out "$work/x.SafeTensors"
 done
 # shellcheck disable=SC2086
 for command in "$dwq --out $work/new" "$train --out $work/new" "$eval" "gradcheck --op softmax --runs 1"; do
@@ -43,6 +44,11 @@ for command in "$dwq --out $work/new" "$train --out $work/new" "$eval" "gradchec
 done
 # shellcheck disable=SC2086
 {
+  for end in safetensors bin gguf; do
+    refused "--out is $work/x.$end, which would be a directory, expected a name without .$end" convert "$model" --out "$work/x.$end" --format mlx
+  done
+  refused "--out is $work/x.gguf, which would be a directory" $train --out "$work/x.gguf"
+  refused "--out is $work/x.bin, which would be a GGUF file, expected a name that ends in .gguf" $quantize --out "$work/x.bin" --format gguf
   cp -r "$model" "$work/model"
   refused "lies in the directory of the model" quantize --model "$work/model" --out "$work/model/new"
   refused "lies in the directory of the model" quantize --model "$work/model" --out "$work/model"
@@ -145,6 +151,30 @@ kind() { stat -c %F "$1"; }
   "$mixtape" $eval --json /dev/stdout 2>/dev/null >"$work/log"
   grep -q '^positions' "$work/log" && grep -q '"perplexity"' "$work/log" || complain "--json /dev/stdout: $(cat "$work/log")"
   rm -f "$work/fifo" "$work/through" "$work/device" "$work/log"
+  # Results that were told are not lost with a report, nor one report with another.
+  told() {
+    local text=$1
+    shift
+    expect 1 "/dev/full: cannot write: No space left on device; the result is in " "$@"
+    [[ $output == *"$text"*"mixtape: /dev/full: cannot write"* ]] || complain "mixtape $*: no '$text' before the error: $output"
+    rm -f "${output##*the result is in }"
+  }
+  told "perplexity " $eval --json /dev/full
+  told "architecture" info "$model" --json /dev/full
+  told "verdict  " doctor --json /dev/full
+  told "wrote  " convert "$model" --out "$work/new" --json /dev/full
+  rm -r "$work/new"
+  told "wrote  " $quantize --out "$work/new" --json /dev/full
+  rm -r "$work/new"
+  told "held-out perplexity" $train --out "$work/new" --json /dev/full
+  rm -r "$work/new"
+  told "KL cut by" $dwq --out "$work/new" --json /dev/full --html "$work/page.html"
+  [ -s "$work/page.html" ] || complain "a report on a full disk took the other with it"
+  rm -r "$work/new" "$work/page.html"
+  told "KL cut by" $dwq --out "$work/new" --json "$work/json" --html /dev/full
+  "$mixtape" quantize "$model" --out "$work/q" --bits 4 --group-size 32 >/dev/null 2>&1
+  told "closest  " compare "$work/new" "$work/q" --teacher "$model" $text --length 32 --html /dev/full
+  rm -r "$work/new" "$work/q" "$work/json"
 }
 
 # Standard output that can't be written is an error.

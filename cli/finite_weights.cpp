@@ -1,0 +1,54 @@
+#include "cli/finite_weights.h"
+
+#include <string_view>
+
+#include "mixtape/io/tensor_view.h"
+
+namespace mixtape::cli {
+namespace {
+
+// What is wrong with the tensor, or nothing.
+std::string fault_of(const ModelSource& source, const std::string& tensor) {
+  const DType stored = source.stored_dtype(tensor);
+  if (stored == DType::u32) return "";  // codes
+  try {
+    check_finite(tensor, source.load(tensor, stored, Device::cpu()));
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// As errors of fits and ops say it.
+bool is_about_numbers(const Error& error) {
+  return std::string_view(error.what()).find("finite") != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string weight_fault(const ModelSource& source) {
+  for (const std::string& tensor : source.names()) {
+    const std::string fault = fault_of(source, tensor);
+    if (!fault.empty()) return "; " + fault;
+  }
+  return "";
+}
+
+void require_finite_floats(const ModelSource& source, const QuantizationPlan& plan) {
+  std::vector<std::string> tensors = plan.others;
+  for (const PlannedModule& m : plan.modules) {
+    if (!m.stored) tensors.push_back(m.source);
+  }
+  for (const std::string& tensor : tensors) {
+    const std::string fault = fault_of(source, tensor);
+    if (!fault.empty()) fail(ErrorCode::format, source.where(), ": ", fault);
+  }
+}
+
+void blame_weights(const ModelSource& source, const Error& error) {
+  const std::string fault = is_about_numbers(error) ? weight_fault(source) : "";
+  if (fault.empty()) throw;
+  fail(ErrorCode::format, source.where(), ": ", fault.substr(2));
+}
+
+}  // namespace mixtape::cli
