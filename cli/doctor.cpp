@@ -39,15 +39,14 @@ double available_bytes(double page) {
   return static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * page;
 }
 
-void print_instruction_sets() {
+// By name, and whether it is there; of other processors what the program was compiled for.
+Json instruction_sets() {
 #if defined(__x86_64__)
-  const auto yes_no = [](bool b) { return b ? "yes" : "no"; };
-  fmt::print("avx2         {}\n", yes_no(__builtin_cpu_supports("avx2")));
-  fmt::print("avx512       {}\n",
-             yes_no(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")));
-  fmt::print("avx512_bf16  {}\n", yes_no(__builtin_cpu_supports("avx512bf16")));
+  return {{"avx2", __builtin_cpu_supports("avx2") != 0},
+          {"avx512", __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")},
+          {"avx512_bf16", __builtin_cpu_supports("avx512bf16") != 0}};
 #else
-  fmt::print("SIMD         {}\n", hwy::TargetName(HWY_STATIC_TARGET));
+  return {{hwy::TargetName(HWY_STATIC_TARGET), true}};
 #endif
 }
 
@@ -55,17 +54,24 @@ void print_machine(Json& report) {
   const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
   const double all = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * page, available = available_bytes(page);
   fmt::print("processor    {}\n", Device::cpu().description());
-  print_instruction_sets();
+  const Json sets = instruction_sets();
+  for (const auto& [set, is_there] : sets.items())
+    fmt::print("{:<12} {}\n", set, is_there.get<bool>() ? "yes" : "no");
   fmt::print("memory       {} in all, {} free\n", format_bytes(all), format_bytes(available));
   const dnnl_version_t* dnnl = dnnl_version();
-  fmt::print("oneDNN       {}.{}.{}\n", dnnl->major, dnnl->minor, dnnl->patch);
-  fmt::print("Highway      {}.{}.{}\n", HWY_MAJOR, HWY_MINOR, HWY_PATCH);
+  const Json libraries = {{"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
+                          {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}};
+  for (const auto& [library, found] : libraries.items())
+    fmt::print("{:<12} {}\n", library, found.get<std::string>());
   fmt::print("OpenMP       {} threads\n", omp_get_max_threads());
   report = report_head("doctor");
   report.update({{"processor", Device::cpu().description()},
                  {"memory_bytes", all},
                  {"available_bytes", available},
-                 {"threads", omp_get_max_threads()}});
+                 {"threads", omp_get_max_threads()},
+                 {"instruction_sets", sets},
+                 {"libraries", libraries},
+                 {"missing", Json::object()}});
 }
 
 void print_libraries(Json& report) {
@@ -77,6 +83,7 @@ void print_libraries(Json& report) {
     } catch (const Error& error) {
       fmt::print("{:<12} none ({})\n", library.name, error.what());
       report["libraries"][library.name] = nullptr;
+      report["missing"][library.name] = error.what();
     }
   }
 }
@@ -134,7 +141,10 @@ std::optional<double> examine(const Device& device, Json& report) {
     const Speed s = measure(device);
     fmt::print("             {:.3g} TFLOP/s (product of {}, {}^3), {:.4g} GB/s (copy)\n", s.flops / 1e12,
                name(s.dtype), s.size, s.bytes / 1e9);
-    facts.update({{"product_flops", s.flops}, {"copy_bytes_per_second", s.bytes}});
+    facts.update({{"product_flops", s.flops},
+                  {"product_size", s.size},
+                  {"product_dtype", name(s.dtype)},
+                  {"copy_bytes_per_second", s.bytes}});
     report["devices"].push_back(facts);
     return s.flops;
   } catch (const Error& error) {
@@ -145,11 +155,11 @@ std::optional<double> examine(const Device& device, Json& report) {
   }
 }
 
-// What calibration takes at the least: 8 floating-point operations per weight and token, teacher included.
-std::string shortest_time(double flops) {
+// Of calibrating 1 billion weights on 100,000 tokens, at the least: 8 floating-point operations per weight and token,
+// teacher included.
+double least_seconds(double flops) {
   constexpr double kWeights = 1e9, kTokens = 1e5;
-  return fmt::format("calibrating 1 billion weights on 100,000 tokens takes at least {}",
-                     format_seconds(8.0 * kWeights * kTokens / flops));
+  return 8.0 * kWeights * kTokens / flops;
 }
 
 // The devices of one kind, all of them; why there is none.
@@ -181,9 +191,12 @@ void run_doctor(const std::string& json_file) {
   }
   const std::string where =
       rate > 0.0 ? "ready, on " + fastest : fmt::format("ready, on the processor alone ({})", why_not);
-  report["verdict"] = where;
-  file.write(report);
-  fmt::print("verdict      {}: {}\n", where, shortest_time(rate > 0.0 ? rate : cpu_rate));
+  const double least = least_seconds(rate > 0.0 ? rate : cpu_rate);
+  report.update({{"verdict", where}, {"least_seconds", least}});
+  report_then_tell({[&] { file.write(report); }}, [&] {
+    fmt::print("verdict      {}: calibrating 1 billion weights on 100,000 tokens takes at least {}\n", where,
+               format_seconds(least));
+  });
 }
 
 }  // namespace

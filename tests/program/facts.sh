@@ -22,11 +22,21 @@ says '^processor ' '^memory .* free$' '^CUDA driver ' '^cuBLASLt ' '^NVRTC ' '^o
   '^verdict .* calibrating 1 billion weights on 100,000 tokens takes at least [0-9]'
 [ "$(grep -c '^verdict' <<<"$output")" = 1 ] || complain "doctor: $output"
 expect 0 "verdict" doctor --json "$work/doctor.json"
-python3 - "$work/doctor.json" <<'END' || complain "doctor --json: $(cat "$work/doctor.json")"
+python3 - "$work/doctor.json" "$output" <<'END' || complain "doctor --json: $(cat "$work/doctor.json")"
 import json, sys
 facts = json.load(open(sys.argv[1]))
+# What the screen says: each line's first word, and what stands behind it.
+lines = {line[:12].strip(): line[13:] for line in sys.argv[2].splitlines() if line[:1] != " "}
+for name, is_there in facts["instruction_sets"].items():
+    assert lines.pop(name) == ("yes" if is_there else "no"), name
+for name, found in facts["libraries"].items():
+    assert lines.pop(name) == (found or f"none ({facts['missing'][name]})"), name
+for device in facts["devices"]:
+    assert lines.pop(device["name"]) == device["description"], device
+assert lines.pop("verdict").startswith(facts["verdict"] + ": ") and facts["least_seconds"] > 0
+assert set(lines) == {"processor", "memory", "OpenMP"}, lines
 cpu = facts["devices"][0]
-assert cpu["name"] == "cpu" and cpu["product_flops"] > 0 and cpu["copy_bytes_per_second"] > 0, cpu
+assert cpu["name"] == "cpu" and cpu["product_flops"] > 0 and cpu["product_size"] == 1024 and cpu["copy_bytes_per_second"] > 0, cpu
 assert facts["memory_bytes"] >= facts["available_bytes"] > 0 and facts["threads"] > 0, facts
 assert "cuBLASLt" in facts["libraries"] and facts["verdict"].startswith("ready"), facts
 END
