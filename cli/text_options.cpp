@@ -37,15 +37,17 @@ void refuse_chats(const std::vector<std::string>& text_files) {
   }
 }
 
-// Calls fn; an error that says, ending so, that there is too little text also names the options that ask for less.
+// Calls fn; an error that says, ending so, that there is too little text also says what may be done: with more text, or
+// another name for more of it, and options that ask for less.
 template <class Fn>
-auto with_ways_out(const Fn& fn, const std::string& end, const std::string& ways_out) {
+auto with_ways_out(const Fn& fn, const std::string& end, const std::string& ways_out,
+                   const std::string& more = "give more text") {
   try {
     return fn();
   } catch (const Error& error) {
     const std::string what = error.what();
     if (error.code() != ErrorCode::invalid_argument || !what.ends_with(end)) throw;
-    fail(error.code(), what, "; give more text, or lower ", ways_out);
+    fail(error.code(), what, "; ", more, ", or lower ", ways_out);
   }
 }
 
@@ -98,7 +100,11 @@ std::chrono::sys_seconds parse_date(const std::string& text) {
   std::tm date{};
   const char* end = ::strptime(text.c_str(), "%Y-%m-%d", &date);
   require(end != nullptr && *end == '\0', "--date is ", text, ", expected YYYY-MM-DD");
-  return std::chrono::sys_seconds(std::chrono::seconds(::timegm(&date)));
+  const std::chrono::year_month_day day(std::chrono::year(date.tm_year + 1900),
+                                        std::chrono::month(static_cast<unsigned>(date.tm_mon + 1)),
+                                        std::chrono::day(static_cast<unsigned>(date.tm_mday)));
+  require(day.ok(), "--date is ", text, ", expected a day of the calendar");
+  return std::chrono::sys_days(day);
 }
 
 std::string date_text(std::chrono::sys_seconds date) {
@@ -149,6 +155,7 @@ void TextOptions::refuse_idle(const CLI::App& command) const {
       !chat_files.empty() || std::any_of(report_files.begin(), report_files.end(), is_chats);
   require(reads_chats || !data.empty() || command.count("--date") == 0,
           "--date has no effect: expected --chats beside it");
+  if (!date.empty()) parse_date(date);
   const CLI::Option* self_rows_option = command.get_option_no_throw("--self-rows");
   require(!data.empty() || self_rows_option == nullptr || self_rows_option->count() == 0,
           "--self-rows has no effect: expected --data self beside it");
@@ -164,13 +171,17 @@ bool TextOptions::is_sampled() const {
 
 std::vector<TokenRow> TextOptions::file_rows(const Tokenizer& tokenizer, std::int64_t vocab_size) const {
   refuse_chats(text_files);
-  std::vector<TokenRow> rows = with_ways_out(
+  const bool is_cut = max_tokens > 0 && max_tokens < length;
+  const TextRows text = with_ways_out(
       [&] {
-        return text_rows({text_files.begin(), text_files.end()}, tokenizer, positions(), max_tokens).rows;
+        return text_rows({text_files.begin(), text_files.end()}, tokenizer, positions(), max_tokens);
       },
-      kOneRow, str("--length, which is ", length));
-  check_ids(rows, vocab_size);
-  return rows;
+      kOneRow, str("--length, which is ", length),
+      is_cut ? str("raise --max-tokens, which is ", max_tokens) : "give more text");
+  if (max_tokens > text.tokens)
+    warn(fmt::format("--max-tokens is {}, found {} tokens of text: all are used", max_tokens, text.tokens));
+  check_ids(text.rows, vocab_size);
+  return text.rows;
 }
 
 ChatOptions TextOptions::chat_options() const {

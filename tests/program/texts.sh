@@ -13,6 +13,10 @@ train="train --model-config $model/config.json --tokenizer $model --out $work/ne
 expect 0 "positions        " $eval --text "$work/story" --max-tokens 330
 [ "$(awk '/^positions/ { print $2 }' <<<"$output")" = 320 ] || complain "eval: 10 rows of 33 tokens: $output"
 expect 0 "validation   2 rows, 64 positions" $calibrate --text "$work/story" --dry-run
+expect 0 "warning: --max-tokens is 99999, found " $eval --text "$work/story" --max-tokens 99999
+expect_line 2 "for one row; raise --max-tokens, which is 20, or lower --length, which is 33" $eval --text "$work/story" --max-tokens 20
+head -n 3 "$work/story" >"$work/text"
+expect_line 2 "for one row; give more text, or lower --length, which is 256" eval --model "$model" --length 256 --text "$work/text" --max-tokens 9999
 
 # Marks and line ends that say nothing.
 expect 0 "perplexity" $eval --text "$work/story"
