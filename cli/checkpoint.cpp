@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "cli/commands.h"
@@ -34,17 +35,23 @@ fs::path checkpoint_of(const std::string& out) {
   return place += ".checkpoint";
 }
 
-// The run that left it.
+// The run that left it. A file that is no more whole says what to do.
 nlohmann::json read_run(const fs::path& place) {
+  const std::string way_out = "; remove " + place.string() + " or choose another --out";
   std::error_code ignored;
   if (!fs::exists(place / kRun, ignored))
     fail(ErrorCode::io, place.string(), ": is no checkpoint, expected ", kRun,
          " in it; remove it or choose another --out");
-  nlohmann::json run = read_json(place / kRun);
+  nlohmann::json run;
+  try {
+    run = read_json(place / kRun);
+  } catch (const Error& error) {
+    fail(error.code(), error.what(), way_out);
+  }
   const bool is_whole = run.is_object() && run.contains("command") && run["command"].is_string() &&
                         run.contains("inputs") && run["inputs"].is_object();
   if (!is_whole)
-    fail(ErrorCode::format, (place / kRun).string(), ": expected an object with command and inputs");
+    fail(ErrorCode::format, (place / kRun).string(), ": expected an object with command and inputs", way_out);
   return run;
 }
 
@@ -181,6 +188,12 @@ void Checkpoint::tell_how_to_resume() const {
   if (lock_ >= 0 && !states().empty()) note("go on with   " + o_.command);
 }
 
+std::string Checkpoint::way_out(const Error& error) const {
+  const bool is_of_a_state =
+      error.code() == ErrorCode::format && std::string_view(error.what()).starts_with((place_ / "").string());
+  return is_of_a_state ? "; remove that file to do again what it held" : "";
+}
+
 bool Checkpoint::is_due() { return keeps_ && since_kept_.seconds() >= 60.0 * o_.minutes; }
 
 bool Checkpoint::keep(const std::string& name, const Save& save) {
@@ -220,6 +233,8 @@ int run_unless_stopped(const std::optional<Checkpoint>& checkpoint, const std::f
   try {
     return work();
   } catch (const Error& error) {
+    const std::string way_out = checkpoint ? checkpoint->way_out(error) : "";
+    if (!way_out.empty()) fail(error.code(), error.what(), way_out);
     if (error.code() != ErrorCode::interrupted) throw;
     wait_if_ending();
     note(fmt::format("mixtape: {}; nothing was written", error.what()));

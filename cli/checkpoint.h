@@ -12,6 +12,7 @@
 #include "cli/checkpoint_options.h"
 #include "mixtape/calib/kept_states.h"
 #include "mixtape/calib/split_sources.h"
+#include "mixtape/core/error.h"
 #include "mixtape/core/stopwatch.h"
 
 namespace mixtape::cli {
@@ -35,6 +36,9 @@ class Checkpoint final : public KeptStates {
   void remove();
   // Says how to go on, if there is anything to go on from.
   void tell_how_to_resume() const;
+
+  // What to do where a state isn't what it was; empty for other errors.
+  std::string way_out(const Error& error) const;
 
   bool is_due() override;
   bool keep(const std::string& name, const Save& save) override;

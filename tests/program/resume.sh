@@ -127,6 +127,17 @@ same() { diff -r "$1" "$2" >/dev/null || complain "$1 and $2 differ: $(diff -rq 
   cp -r "$work/old" "$work/new"
   echo "{" >"$work/new/model.checkpoint/run.json"
   expect_line 2 "model.checkpoint/run.json: " $short --out "$work/new/model" --resume
+  [[ $output == *"; remove $work/new/model.checkpoint or choose another --out" ]] || complain "a run.json cut short, without advice: $output"
+  echo "{}" >"$work/new/model.checkpoint/run.json"
+  expect_line 2 "expected an object with command and inputs; remove $work/new/model.checkpoint or choose" $short --out "$work/new/model"
+  cp "$work/old/model.checkpoint/run.json" "$work/new/model.checkpoint/run.json"
+  cp "$model/model.safetensors" "$work/new/model.checkpoint/methods.safetensors"
+  expect_line 2 "methods.safetensors: is no state of a run" $short --out "$work/new/model" --resume
+  [[ $output == *"; remove that file to do again what it held" ]] || complain "a state of something else, without advice: $output"
+  rm "$work/new/model.checkpoint/methods.safetensors"
+  expect 0 "resumes" $short --out "$work/new/model" --resume
+  rm -r "$work/new"
+  cp -r "$work/old" "$work/new"
   rm "$work/new/model.checkpoint/run.json"
   expect_line 1 "model.checkpoint: is no checkpoint, expected run.json in it" $short --out "$work/new/model"
   [ -e "$work/new/model.checkpoint/methods.safetensors" ] || complain "a folder that is no checkpoint was cleared"
