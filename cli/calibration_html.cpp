@@ -27,7 +27,25 @@ std::vector<std::string> figures_row(const std::string& name, const Evaluation& 
           with_error(100.0 * e.top1_agreement, 100.0 * e.top1_error, 2) + " %"};
 }
 
+// When the run was stopped, and of when the written model is.
+std::string told_stop(const CalibrationReport& r) {
+  const TrainReport& t = r.training;
+  const std::string& stage = r.stages.back().method;
+  const auto kept =
+      std::find_if(r.stages.rbegin(), r.stages.rend(), [](const StageReport& s) { return s.kept; });
+  if (!t.stopped_early)
+    return fmt::format(
+        "This run was stopped before its end: after all steps, while its result was evaluated. The written "
+        "model is that of '{}'.",
+        kept->method);
+  return fmt::format(
+      "This run was stopped before its end: in '{}', after step {}. The written model is the best one until "
+      "then, that of {}; its result was not evaluated.",
+      stage, t.steps_done, t.best_step > 0 ? fmt::format("step {}", t.best_step) : "before the first step");
+}
+
 void add_summary(HtmlPage& page, const CalibrationReport& r) {
+  if (r.stopped_early) page.notice(told_stop(r));
   if (r.result) {
     const KlCut cut = kl_cut(r.initial, *r.result);
     page.paragraph(
@@ -155,18 +173,27 @@ void add_bits(HtmlPage& page, const QuantizationPlan& plan) {
   if (others.size() > 1) page.table(others);
 }
 
-// Of the worst parts of a list, as rows of a table.
-void add_part_rows(std::vector<std::vector<std::string>>& rows, std::vector<PartLoss> parts, std::size_t most,
-                   const CalibrationPage& p) {
+// The worst parts of a list and all the others, whose shares are 100 % together.
+void add_part_table(HtmlPage& page, const std::string& heading, std::vector<PartLoss> parts,
+                    const CalibrationPage& p) {
+  constexpr std::size_t kMost = 3;
   std::stable_sort(parts.begin(), parts.end(),
                    [](const PartLoss& a, const PartLoss& b) { return a.kl.value > b.kl.value; });
-  for (std::size_t i = 0; i < std::min(most, parts.size()); ++i) {
+  std::vector<std::vector<std::string>> rows = {
+      {"part", "KL alone", "share", "takes", "for the next wider format"}};
+  int left = 1000;  // thousandths of the list
+  for (std::size_t i = 0; i < std::min(kMost, parts.size()); ++i) {
     const auto more = wider(parts[i].part, p.plan, p.storage);
+    const auto share = static_cast<int>(std::lround(1000.0 * share_of(parts[i], parts)));
+    left -= share;
     rows.push_back(
         {parts[i].part.name, with_error(parts[i].kl.value, parts[i].kl.error, digits_of(p.parts->kl.value)),
-         fmt::format("{:.1f} %", 100.0 * share_of(parts[i], parts)),
+         fmt::format("{:.1f} %", share / 10.0),
          more ? "+" + format_bytes(static_cast<double>(more->bytes)) : "", more ? more->option : ""});
   }
+  if (parts.size() > kMost && left < 1000)
+    rows.push_back({fmt::format("{} more", parts.size() - kMost), "", fmt::format("{:.1f} %", left / 10.0)});
+  page.table(rows, heading);
 }
 
 // Layers by their numbers, matrices by their names in the layer.
@@ -214,12 +241,10 @@ void add_parts(HtmlPage& page, const CalibrationPage& p) {
   page.chart(part_chart(found.kinds), "By kind, in all layers together.");
   if (worst != nullptr && found.modules.size() > 1)
     page.chart(part_chart(found.modules), "The matrices of " + worst->part.name + ".");
-  std::vector<std::vector<std::string>> rows = {
-      {"part", "KL alone", "share", "takes", "for the next wider format"}};
-  add_part_rows(rows, found.places, 3, p);
-  add_part_rows(rows, found.kinds, 3, p);
-  add_part_rows(rows, found.modules, 3, p);
-  page.table(rows);
+  add_part_table(page, "By layer", found.places, p);
+  add_part_table(page, "By kind", found.kinds, p);
+  if (worst != nullptr && found.modules.size() > 1)
+    add_part_table(page, "The matrices of " + worst->part.name, found.modules, p);
 }
 
 void add_experts(HtmlPage& page, const TrainReport& t) {

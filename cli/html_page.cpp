@@ -18,6 +18,7 @@ body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sa
 h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
 h2 { break-after: avoid; font-size: 1.15rem; margin: 2rem 0 .5rem; }
 p { margin: .5rem 0; overflow-wrap: anywhere; }
+.notice { border-left: 4px solid var(--before); font-weight: 600; padding-left: .6rem; }
 .faint, figcaption { color: var(--faint); font-size: .9rem; }
 figure { break-inside: avoid; margin: 1rem 0; }
 svg { display: block; height: auto; width: 100%; }
@@ -46,6 +47,7 @@ polyline.plain { fill: none; stroke: var(--faint); }
 .ends { color: var(--faint); display: flex; font-size: .8rem; justify-content: space-between; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+caption { font-weight: 600; padding-top: .75rem; text-align: left; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top;
   white-space: nowrap; }
 th, td:last-child { overflow-wrap: anywhere; white-space: normal; }
@@ -59,7 +61,7 @@ mark { background: var(--before); color: var(--paper); padding: 0 .15em; print-c
   .bar { grid-template-columns: 1fr auto; }
   .track { grid-column: 1 / -1; grid-row: 2; }
   .cells { grid-template-columns: 1fr; }
-  table, tbody, tr, td { display: block; }
+  table, caption, tbody, tr, td { display: block; }
   tr:first-child { display: none; }
   tr { border-bottom: 1px solid var(--line); padding: .35rem 0; }
   td { border: 0; overflow-wrap: anywhere; padding: .05rem 0; white-space: normal; }
@@ -108,13 +110,18 @@ void HtmlPage::heading(const std::string& text) { body_ += fmt::format("<h2>{}</
 
 void HtmlPage::paragraph(const std::string& text) { body_ += fmt::format("<p>{}</p>\n", html_text(text)); }
 
+void HtmlPage::notice(const std::string& text) {
+  body_ += fmt::format("<p class=\"notice\">{}</p>\n", html_text(text));
+}
+
 void HtmlPage::chart(const std::string& chart, const std::string& caption) {
   if (chart.empty()) return;
   body_ += fmt::format("<figure>\n{}<figcaption>{}</figcaption>\n</figure>\n", chart, html_text(caption));
 }
 
-void HtmlPage::table(const std::vector<std::vector<std::string>>& rows) {
+void HtmlPage::table(const std::vector<std::vector<std::string>>& rows, const std::string& heading) {
   body_ += "<div class=\"wide\"><table>\n";
+  if (!heading.empty()) body_ += fmt::format("<caption>{}</caption>\n", html_text(heading));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const char* tag = i == 0 ? "th" : "td";
     body_ += "<tr>";

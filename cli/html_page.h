@@ -15,10 +15,12 @@ class HtmlPage {
 
   void heading(const std::string& text);
   void paragraph(const std::string& text);
+  // A paragraph that nobody may miss.
+  void notice(const std::string& text);
   // Of cli/svg_chart.h, with a sentence below it; nothing where it is empty.
   void chart(const std::string& chart, const std::string& caption);
   // The first row names the columns.
-  void table(const std::vector<std::vector<std::string>>& rows);
+  void table(const std::vector<std::vector<std::string>>& rows, const std::string& heading = "");
   // What is HTML already.
   void raw(const std::string& html) { body_ += html; }
 

@@ -27,6 +27,14 @@ for train in scales blocks codes; do
   cmp "$work/1/model.safetensors" "$work/streamed/model.safetensors" || complain "--train $train with a streamed teacher differs"
   python3 tests/program/check_page.py "$work/page.html" "What each stage came to" "Training" "How the distance is spread" "Where the loss sits" "KL alone" \
     "Bits of each matrix" "Experts" "differ most" || complain "--html: $(cat "$work/page.html")"
+  python3 - "$work/page.html" <<'END' || complain "the parts' shares of $work/page.html"
+import re, sys
+tables = re.findall(r"<table>\n<caption>(.*?)</caption>(.*?)</table>", open(sys.argv[1]).read(), re.S)
+assert len(tables) == 3 and [name for name, _ in tables][:2] == ["By layer", "By kind"], [name for name, _ in tables]
+for name, rows in tables:
+    shares = [float(x) for x in re.findall(r">(-?[0-9.]+) %<", rows)]
+    assert abs(sum(shares) - 100) < 0.2, (name, shares)
+END
   rm -r "$work"/[127] "$work/streamed" "$work/page.html"
 done
 

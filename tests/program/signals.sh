@@ -46,11 +46,16 @@ nothing="nothing was written"
   for signal in INT:130 TERM:143 HUP:129; do
     stopped ${signal%:*} "validation loss" ${signal#*:} "$nothing" $dwq $few --steps 100000
     nothing_left
-    stopped ${signal%:*} "step    20  validation" 0 "wrote        $work/new" $dwq $few --steps 100000 --write-on-interrupt --validate-every 1
+    stopped ${signal%:*} "step    20  validation" 0 "wrote        $work/new" $dwq $few --steps 100000 --write-on-interrupt --validate-every 1 --html "$work/new.html"
     grep -q "$asks" "$log" || complain "no word of the signal: $(cat "$log")"
     [ -e "$work/new/model.safetensors" ] || complain "$signal: --write-on-interrupt wrote nothing"
-    rm -rf "$work/new"
+    python3 tests/program/check_page.py "$work/new.html" "This run was stopped before its end: in '" "is the best one until then, that of " ||
+      complain "the page of a stopped run"
+    rm -rf "$work/new" "$work/new.html"
   done
+  stopped TERM "evaluating result" 0 "wrote        $work/new" $dwq $text --report-rows 150 --steps 20 --validate-every 1 --write-on-interrupt --html "$work/new.html"
+  python3 tests/program/check_page.py "$work/new.html" "after all steps, while its result was evaluated" || complain "the page of a run that was stopped late"
+  rm -rf "$work/new" "$work/new.html"
   stopped INT "validation loss" 130 "$nothing" $train $few --steps 100000
   nothing_left
   for signal in INT:130 TERM:143 HUP:129; do
