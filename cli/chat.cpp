@@ -7,6 +7,7 @@
 
 #include "cli/chat_input.h"
 #include "cli/commands.h"
+#include "cli/finite_weights.h"
 #include "cli/loaded_model.h"
 #include "cli/open_device.h"
 #include "cli/progress.h"
@@ -135,6 +136,9 @@ class Party {
     try {
       sample(loaded_.model(), loaded_.tape(), {ids}, count, sample_, add, hooks, &state_);
     } catch (const Error& error) {
+      const ModelSource& source = *loaded_.opened().source;
+      if (error.code() == ErrorCode::format)
+        fail(error.code(), source.where(), ": ", error.what(), weight_fault(source));
       if (error.code() != ErrorCode::interrupted) throw;
     }
     fmt::print("\n");

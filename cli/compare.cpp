@@ -157,7 +157,7 @@ std::string page_of(const std::vector<Candidate>& students, const std::vector<st
   HtmlPage page("Students of one teacher", fmt::format("compared by mixtape {}", version_record()));
   page.paragraph("Teacher: " + evaluator.told_teacher());
   page.paragraph("Text: " + evaluator.told_text());
-  page.paragraph("Closest: " + told_closest(students, order));
+  page.paragraph("Closest, numbered as below: " + told_closest(students, order));
   std::vector<Mark> marks;
   std::vector<std::vector<std::string>> rows = {{"", "model", "size", "bits", "KL mean", "KL minus that of 1",
                                                  "perplexity", "KL p99", "same top token"}};

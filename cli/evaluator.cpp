@@ -101,7 +101,8 @@ void Evaluator::keep_base(AtomicFile& file, const std::string& name, const Model
   require(source.config().vocab_size == vocab_size_, "the teacher's vocabulary has ",
           source.config().vocab_size, " tokens, expected ", vocab_size_);
   const Teacher teacher(source, dtype_, false, tape_);
-  save_base_logits(file, teacher.model(), tape_, rows_, o_.batch_size, display.hooks());
+  blaming_weights(
+      source, [&] { save_base_logits(file, teacher.model(), tape_, rows_, o_.batch_size, display.hooks()); });
   file.commit();
   display.close();
   base_ = std::make_unique<BaseLogits>(name);

@@ -199,6 +199,10 @@ void tell_size(Facts& facts, const fs::path& path) {
       bytes);
 }
 
+void print_tensor(const std::string& name, const std::string& stored) {
+  print_words(fmt::format("{:<60} {}", printable(name), stored), 2);
+}
+
 // Layer by layer.
 void print_tensors(const ModelSource& source) {
   std::vector<std::string> names = source.names();
@@ -206,15 +210,13 @@ void print_tensors(const ModelSource& source) {
     return layer_of(a).value_or(-1) < layer_of(b).value_or(-1);
   });
   for (const std::string& tensor : names)
-    fmt::print("{:<60} {}{}\n", printable(tensor), name(source.stored_dtype(tensor)),
-               str(source.shape(tensor)));
+    print_tensor(tensor, str(source.stored_dtype(tensor), source.shape(tensor)));
 }
 
 // Under the names that the file gives them.
 void print_gguf_tensors(const fs::path& path) {
   const GgufFile file(path);
-  for (const GgufTensor& t : file.tensors())
-    fmt::print("{:<60} {}{}\n", printable(t.name), gguf_type_info(t.type).name, str(t.shape));
+  for (const GgufTensor& t : file.tensors()) print_tensor(t.name, str(gguf_type_info(t.type).name, t.shape));
 }
 
 struct InfoOptions {

@@ -133,9 +133,9 @@ void refuse_misnamed(const std::string& out, bool is_gguf) {
   std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
   constexpr std::string_view kFiles[] = {".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npz", ".json"};
   if (std::find(std::begin(kFiles), std::end(kFiles), end) == std::end(kFiles)) return;
-  require(is_gguf && end == ".gguf", "--out is ", out, ", which would be a ",
-          is_gguf ? "GGUF file, expected a name that ends in .gguf"
-                  : str("directory, expected a name without ", end));
+  require(is_gguf, "--out is ", out, ", which would be a directory, expected a name without ", end);
+  require(end == ".gguf", "--out is ", out,
+          ", which would be a GGUF file, expected a name that ends in .gguf");
 }
 
 // Whether a report is written straight into what stands there: a descriptor of this process, a device, a FIFO.

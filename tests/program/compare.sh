@@ -34,7 +34,7 @@ assert isinstance(found["models"][0]["bytes"], int)
 assert [m["on_frontier"] for m in found["models"]] == [True, True, True], found
 END
   python3 tests/program/check_page.py "$work/page.html" "q.gguf" "KL to the teacher" "Teacher: $model" "Text: $work/story, " \
-    "windows of 33 tokens" "Closest: 3: KL lower by" "Sizes are those of the weights" "q.gguf (closest)" || complain "compare --html"
+    "windows of 33 tokens" "Closest, numbered as below: 3: KL lower by" "Sizes are those of the weights" "q.gguf (closest)" || complain "compare --html"
   rm "$work"/*.json "$work/json" "$work/page.html"
 
   # A file for the teacher says the same twice; a model beside itself is no closer.
@@ -49,7 +49,7 @@ END
   python3 -c 'import json, sys
 assert [m["on_frontier"] for m in json.load(open(sys.argv[1]))["models"]] == [False, True]' "$work/1.json" || complain "the frontier"
   python3 tests/program/check_page.py "$work/page.html" "beaten in both" "2*" "Teacher: what $work/base holds of it" \
-    "Text: the text of $work/base" "Closest: 2: KL" || complain "compare --html of two"
+    "Text: the text of $work/base" "Closest, numbered as below: 2: KL" || complain "compare --html of two"
   rm "$work/q5.gguf" "$work/1.json" "$work/page.html"
 
   # Whichever comes first, and whatever it is stored in, the figures are the same; a base's length is that of its text.

@@ -47,7 +47,7 @@ tests/program/on_terminal.py 40 "$mixtape" eval "$model" --text "$work/none.txt"
 rm "$work/shown"
 
 for bits in 3 4; do "$mixtape" quantize "$model" -o "$work/$bits" --bits $bits --group-size 32 >/dev/null 2>&1; done
-for command in "info $work/3" "eval $work/3 --teacher $model --text $work/story --length 33 --quiet" \
+for command in "info $work/3 --tensors" "eval $work/3 --teacher $model --text $work/story --length 33 --quiet" \
   "compare $work/3 $work/4 --teacher $model --text $work/story --length 33 --quiet"; do
   # shellcheck disable=SC2086
   tests/program/on_terminal.py 50 "$mixtape" $command >"$work/shown" || complain "$command at 50 columns: status $?"
