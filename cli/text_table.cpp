@@ -38,9 +38,10 @@ void TextTable::print_row(const std::vector<std::string>& cells) const {
 
 void TextTable::print_line(const std::vector<std::string>& cells) const {
   std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i)
+  for (std::size_t i = 0; i < cells.size(); ++i) {
     line += i == 0 ? fmt::format("{:<{}}", cells[i], columns_[i].width)
                    : fmt::format("{:>{}}", cells[i], columns_[i].width);
+  }
   fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
 }
 
