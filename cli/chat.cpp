@@ -31,7 +31,12 @@ struct ChatCommand {
   std::string against, system, date;
 };
 
-enum class Answer { whole, stopped, none };
+enum class Answer {
+  whole,
+  stopped,
+  unsaid,  // stopped before its first token
+  none     // there was no room for one
+};
 
 // One model and what was said to it and by it.
 class Party {
@@ -81,7 +86,7 @@ class Party {
     const bool is_stopped = draw(ids, std::min(room, o_.sampling.count), fed);
     const TokenRow said(seen_.begin() + std::ssize(ids), seen_.end());
     messages_.push_back({{"role", "assistant"}, {"content", loaded_.tokenizer().decode(said, true)}});
-    if (is_stopped) return Answer::stopped;
+    if (is_stopped) return said.empty() ? Answer::unsaid : Answer::stopped;
     if (!said.empty() && ends_text(said.back())) return Answer::whole;
     note(room < o_.sampling.count ? "[cut: the model's context is full]"
                                   : fmt::format("[cut: -n {}]", said.size()));
@@ -228,20 +233,25 @@ class Conversation {
     return command == "/help";
   }
 
-  // Who is not asked any more because the user stopped another has not heard the message.
+  // Ctrl-C stops the answer of the one who speaks, the others are asked all the same: what one heard all have heard.
   bool answer() {
-    bool is_stopped = false, all_answered = true;
+    bool all_answered = true;
     for (std::size_t i = 0; i < parties_.size(); ++i) {
-      if (is_stopped) {
-        parties_[i]->forget_last();
-        continue;
-      }
       if (parties_.size() > 1) fmt::print("[{}]\n", printable(names_[i]));
       const Answer found = parties_[i]->answer();
-      is_stopped = found == Answer::stopped;
+      if (i == 0 && found == Answer::unsaid) {
+        drop_message();
+        return true;
+      }
       all_answered = all_answered && found != Answer::none;
     }
     return all_answered;
+  }
+
+  void drop_message() {
+    parties_[0]->take_back();
+    for (const auto& party : parties_) party->forget_last();
+    note("[stopped before the first word: the message is dropped]");
   }
 
   ChatInput input_;

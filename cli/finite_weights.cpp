@@ -21,7 +21,8 @@ std::string fault_of(const ModelSource& source, const std::string& tensor) {
 
 // As errors of fits and ops say it.
 bool is_about_numbers(const Error& error) {
-  return std::string_view(error.what()).find("finite") != std::string_view::npos;
+  const std::string_view text = error.what();
+  return text.find("finite") != text.npos || text.find("expected numbers") != text.npos;
 }
 
 }  // namespace

@@ -132,12 +132,17 @@ bool LineEditor::obey(const std::string& key) {
   return true;
 }
 
-// Line breaks in it, which terminals send as returns, are of the text; the last ones wait for Enter.
+// Line breaks in it, which terminals send as returns, are of the text; the last ones wait for Enter. One whose end does not
+// come is ended by Ctrl-C.
 void LineEditor::paste() {
   std::string text;
   while (!text.ends_with(kPasteEnds)) {
     const int byte = read_byte(-1);
     if (byte < 0) return;
+    if (byte == '\x03') {
+      read_.insert(0, 1, '\x03');
+      return;
+    }
     if (byte == '\n' && text.ends_with('\r')) text.pop_back();
     text += static_cast<char>(byte);
   }

@@ -148,9 +148,11 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
       const std::uint32_t id = options.turns.empty() ? drawn[b] : turns.next(b, drawn[b]);
       seen[b].push_back(id);
       if (stopped[b]) continue;
-      // A row with a NaN gives its place.
-      if (std::isnan(values[b]))
-        fail(ErrorCode::format, "sample: found NaN among the model's logits, expected numbers");
+      // A row with a NaN gives its place, one with infinity that one's.
+      if (!std::isfinite(values[b])) {
+        fail(ErrorCode::format, "sample: found ", std::isnan(values[b]) ? "NaN" : "an infinity",
+             " among the model's logits, expected numbers");
+      }
       rows[b].push_back(id);
       if (on_token) on_token(b, id);
       stopped[b] = options.turns.empty() && contains(options.stop, id);

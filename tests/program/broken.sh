@@ -61,6 +61,9 @@ data[begin:begin + 4] = struct.pack("<f", float(value))
 open(file, "wb").write(data)
 END
 }
+mkfifo "$work/pipe.gguf"
+expect_line 2 "pipe.gguf: found a directory or special file" info "$work/pipe.gguf"
+rm "$work/pipe.gguf"
 broken nothing
 put nan model.norm.weight
 for how in "" "--temp 0" "--samples 2"; do
@@ -68,6 +71,7 @@ for how in "" "--temp 0" "--samples 2"; do
   expect_line 2 "$work/model: sample: found NaN among the model's logits, expected numbers" generate -m "$work/model" -p Once -n 4 $how
 done
 expect_line 2 "value at row 0, column 7 is nan" eval -m "$work/model" --text "$work/story" --length 32 --save-base "$work/base"
+expect_line 2 "model.norm.weight': value at row 0, column 7 is nan" calibrate -m "$work/model" --out "$work/none" --data self --recipe fast --length 33 --rows 4 --self-rows 8 --validation-rows 1 --report-rows 1
 named="tensor 'model.norm.weight': value at row 0, column 7 is nan, expected a finite number"
 expect_line 2 "expected numbers; $named" generate -m "$work/model" -p Once -n 4
 expect_line 2 "$work/model: found NaN among its logits on this text, expected numbers; $named" eval -m "$work/model" --text "$work/story" --length 32
@@ -84,6 +88,7 @@ for value in nan inf; do
       expect_line 2 "$named" quantize -m "$work/model" $how
       expect_line 2 "$named" $calibrate $how
     done
+    [ "$tensor" != model.norm.weight ] || expect_line 2 "${named#*: }" generate -m "$work/model" -p Once -n 4
     expect_line 2 "${named#*: }" eval -m "$work/model" --text "$work/story" --length 32
   done
 done
