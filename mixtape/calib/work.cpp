@@ -8,6 +8,7 @@
 #include "mixtape/calib/kl_by_part.h"
 #include "mixtape/calib/logit_blocks.h"
 #include "mixtape/core/stopwatch.h"
+#include "mixtape/ops/attention/attention.h"
 #include "mixtape/ops/layout/layout.h"
 #include "mixtape/ops/matmul/matmul.h"
 
@@ -109,6 +110,31 @@ double token_time(const CausalLm& model, Tape& tape, const std::vector<TokenRow>
   return (layers_time(model, tape, x).pass + head) / static_cast<double>(x.shape()[0]);
 }
 
+// Seconds for each of `rows` tokens that see `keys` positions before them, in the attention of all layers. The values are
+// alike, which attention does not mind where there is one query.
+double attention_time(const ModelConfig& config, const Device& device, DType dtype, std::int64_t rows,
+                      std::int64_t keys) {
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, double> known;
+  CommandEncoder encoder(device);
+  double sum = 0.0;
+  for (const LayerSpec& layer : config.layers) {
+    const auto* a = std::get_if<AttentionSpec>(&layer.mixer);
+    if (a == nullptr) continue;
+    double& seconds = known[{a->heads, a->kv_heads, a->head_dim, a->window}];
+    if (seconds == 0.0) {
+      const Buffer q = device.alloc(dtype, {rows, 1, a->heads, a->head_dim}),
+                   k = device.alloc(dtype, {rows, keys, a->kv_heads, a->head_dim}),
+                   y = device.alloc_uninitialized(dtype, q.shape()),
+                   lse = device.alloc_uninitialized(DType::f32, {rows, a->heads, 1});
+      seconds = seconds_of(encoder, [&] {
+        attention_forward(encoder, q, k, k, {.scale = 1.0f, .sliding_window = a->window}, y, lse);
+      });
+    }
+    sum += seconds;
+  }
+  return sum / static_cast<double>(rows);
+}
+
 }  // namespace
 
 Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> rows, std::int64_t sampled) {
@@ -127,7 +153,10 @@ Pace measure_pace(const CausalLm& model, Tape& tape, std::span<const TokenRow> r
   pace.product = measure_product_rate(tape.device());
   if (sampled > 0) {
     const std::vector<TokenRow> tokens(static_cast<std::size_t>(sampled), {rows[0][0], rows[0][1]});
-    pace.sampled = kSampledPass * token_time(model, tape, tokens);
+    const std::int64_t keys =
+        std::max<std::int64_t>(1, std::ssize(rows[0]) / 2);  // on the way, in the middle
+    pace.sampled = kSampledPass * token_time(model, tape, tokens) +
+                   attention_time(model.config(), tape.device(), x.dtype(), sampled, keys);
   }
   return pace;
 }
