@@ -24,8 +24,8 @@ void append(Buffer& cache, std::int64_t length, const Var& now) {
   const Shape& shape = now.shape();
   const std::int64_t end = length + shape[1];
   if (!cache || cache.shape()[1] < end) {
-    const Buffer longer = tape.device().alloc_uninitialized(
-        now.dtype(), {shape[0], end + std::max(kRoom, length / 2), shape[2], shape[3]});
+    const Buffer longer =
+        tape.alloc(now.dtype(), {shape[0], end + std::max(kRoom, length / 2), shape[2], shape[3]});
     if (cache) concat_forward(tape.encoder(), cache, 1, 0, longer);
     cache = longer;
   }

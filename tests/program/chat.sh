@@ -89,73 +89,7 @@ talk() {
 # Lines are edited on a terminal.
 python3 tests/program/typed.py "$mixtape" "$work/model" "$first" || complain "a chat on a terminal"
 
-# Ctrl-C stops an answer, and the conversation goes on; at the prompt the second one ends the program.
-python3 - "$mixtape" "$work/model" <<'END' || complain "Ctrl-C in a chat"
-import os, pty, signal, subprocess, sys, time
-os.environ["TERM"] = "xterm"
-main, other = pty.openpty()
-run = subprocess.Popen([sys.argv[1], "chat", "-m", sys.argv[2], "-n", "400", "--temp", "2", "--device", "cpu"],
-                       stdin=other, stdout=other, stderr=other, start_new_session=True)
-os.close(other)
-text = b""
-def read_until(what, seconds=30):
-    global text
-    end = time.time() + seconds
-    while what not in text:
-        assert time.time() < end, (what, text)
-        text += os.read(main, 4096)
-    text = text.split(what, 1)[1]
-read_until(b"> ")
-os.write(main, b"Once upon a time\n")
-read_until(b"\n")
-while len(text) < 20:
-    text += os.read(main, 64)
-run.send_signal(signal.SIGINT)
-read_until(b"> ")
-assert run.poll() is None
-os.write(main, b"/clear\n")
-read_until(b"> /clear")
-read_until(b"> ")
-os.write(main, b"\x03")
-read_until(b"Ctrl-C again")
-read_until(b"> ")
-assert run.poll() is None
-os.write(main, b"\x03")
-assert run.wait(20) == -signal.SIGINT, run.returncode
-END
-
-# A second model is asked, too, where the first one's answer was stopped; an unfinished paste ends by Ctrl-C.
-python3 - "$mixtape" "$work/model" <<'END' || complain "Ctrl-C in a chat of two"
-import os, pty, signal, subprocess, sys, time
-os.environ["TERM"] = "xterm"
-main, other = pty.openpty()
-run = subprocess.Popen([sys.argv[1], "chat", "-m", sys.argv[2], "--against", sys.argv[2], "-n", "400", "--temp", "2",
-                        "--device", "cpu"], stdin=other, stdout=other, stderr=other, start_new_session=True)
-os.close(other)
-text = b""
-def read_until(what, seconds=60):
-    global text
-    end = time.time() + seconds
-    while what not in text:
-        assert time.time() < end, (what, text)
-        text += os.read(main, 4096)
-    text = text.split(what, 1)[1]
-read_until(b"> ")
-os.write(main, b"\x1b[200~abc")
-time.sleep(0.3)
-os.write(main, b"\x03")
-read_until(b"^C")
-read_until(b"> ")
-os.write(main, b"Once upon a time\r")
-for _ in range(2):
-    read_until(b"model]\r\n")
-    while len(text) < 20:
-        text += os.read(main, 64)
-    run.send_signal(signal.SIGINT)
-read_until(b"> ")
-os.write(main, b"\x04")
-assert run.wait(20) == 0, run.returncode
-END
+python3 tests/program/stopped.py "$mixtape" "$work/model" || complain "Ctrl-C in a chat"
 
 only model errors
 finish

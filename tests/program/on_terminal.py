@@ -11,6 +11,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import sys
 import termios
@@ -83,7 +84,7 @@ class Screen:
 
 class Terminal:
     def __init__(self, columns, command):
-        self.screen, self.got, self.status = Screen(columns), b"", None
+        self.screen, self.got, self.seen, self.status = Screen(columns), b"", 0, None
         self.process, self.file = pty.fork()
         if self.process == 0:
             fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
@@ -109,6 +110,22 @@ class Terminal:
             assert data, (self.screen.rows(), (self.screen.row, self.screen.column), self.got)
             self.got += data
             self.screen.feed(data)
+
+    def until(self, what, seconds=60):
+        """Until these bytes came, behind those that were waited for before."""
+        self.wait(lambda _: what in self.got[self.seen:], seconds)
+        self.seen = self.got.index(what, self.seen) + len(what)
+
+    def until_more(self, count, seconds=60):
+        """Until so many bytes came behind those that were waited for."""
+        self.wait(lambda _: len(self.got) - self.seen >= count, seconds)
+
+    def stop(self):
+        """Ctrl-C, from outside."""
+        os.kill(self.process, signal.SIGINT)
+
+    def is_alive(self):
+        return os.waitpid(self.process, os.WNOHANG) == (0, 0)
 
     def end(self):
         """The status, after all that it still shows."""

@@ -198,6 +198,9 @@ struct Tile {
   std::int64_t row, col, rows, cols;
 };
 
+// Whether oneDNN multiplies as 16 bits what is widened otherwise.
+bool multiplies_bf16(const Gemm& g) { return g.a == DType::bf16 && g.b == DType::bf16 && has_fast_bf16(); }
+
 // The tile's f32 sums into c (row stride ldc), depth part by depth part in ascending order.
 void multiply_tile(const Gemm& g, const void* a, const void* b, const Tile& t, float* c, std::int64_t ldc,
                    bool accumulate) {
@@ -208,7 +211,7 @@ void multiply_tile(const Gemm& g, const void* a, const void* b, const Tile& t, f
               element(g.b, b, t.col * g.ldb), g.ldb, t.cols, g.k, c, ldc, accumulate);
     return;
   }
-  const bool is_bf16 = g.a == DType::bf16 && g.b == DType::bf16 && has_fast_bf16();
+  const bool is_bf16 = multiplies_bf16(g);
   const DType as = is_bf16 ? DType::bf16 : DType::f32;
   const std::int64_t depth = part(g.k, kTileDepth, 16);
   for (std::int64_t k = 0; k < g.k; k += depth) {
@@ -283,8 +286,7 @@ void gemm_on_this_thread(const Gemm& g, const void* a, const void* b, void* c) {
 void gemm(const Gemm& g, const void* a, const void* b, void* c) {
   GemmCall call{g, a, b, c};
   thread_local Scratch scratch;
-  const bool is_bf16 = g.a == DType::bf16 && g.b == DType::bf16 && has_fast_bf16();
-  if (is_short(g) && g.a != DType::f32 && !is_bf16) {  // widened once for the many narrow tiles
+  if (is_short(g) && g.a != DType::f32 && !multiplies_bf16(g)) {  // widened once for the many narrow tiles
     const std::int64_t rows = g.trans_a ? g.k : g.m, cols = g.trans_a ? g.m : g.k;
     call.a = operand(DType::f32, g.a, a, g.lda, 0, 0, rows, cols, scratch).values;
     call.gemm.a = DType::f32, call.gemm.lda = cols;

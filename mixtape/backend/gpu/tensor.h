@@ -93,6 +93,9 @@ MIXTAPE_DEVICE void load_fragment(Shared<T> tile, int place, int row, int depth,
   }
 }
 
+// The first of the four columns, of 16, that gather_four gives a lane.
+MIXTAPE_DEVICE int gathered_column() { return (lane() % 2 == 1 ? 8 : 0) + lane() % 4 / 2 * 4; }
+
 // Of two neighbouring 16 x 8 results each lane holds a pair of a row; lanes exchange pairs so that each has
 // four in a row. Returns the column of the first among the 16.
 MIXTAPE_DEVICE int gather_four(float left0, float left1, float right0, float right1, float (&v)[4]) {
@@ -100,7 +103,7 @@ MIXTAPE_DEVICE int gather_four(float left0, float left1, float right0, float rig
   const float other0 = lane_xor(is_odd ? left0 : right0, 1), other1 = lane_xor(is_odd ? left1 : right1, 1);
   v[0] = is_odd ? other0 : left0, v[1] = is_odd ? other1 : left1;
   v[2] = is_odd ? right0 : other0, v[3] = is_odd ? right1 : other1;
-  return (is_odd ? 8 : 0) + lane() % 4 / 2 * 4;
+  return gathered_column();
 }
 
 // c = v or, accumulating, c + v; N values.

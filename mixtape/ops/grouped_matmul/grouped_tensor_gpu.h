@@ -112,7 +112,7 @@ MIXTAPE_DEVICE void over_depth(const TensorOperand<T, DenseA>& a, const TensorOp
 template <int Tiles, class C>
 MIXTAPE_DEVICE void store_tiles(const float (&sums)[Tiles][4], int half, Global<C> c, std::int64_t cols,
                                 bool is_row, bool accumulate) {
-  const int place = lane() % 2 * 8 + lane() % 4 / 2 * 4;  // as gather_four has it
+  const int place = gathered_column();
   MIXTAPE_UNROLL
   for (int tile = 0; tile < Tiles; tile += 8) {
     const int left_of = tile * 8 + place;
