@@ -82,6 +82,7 @@
 #include "mixtape/ops/log_softmax/log_softmax.h"
 #include "mixtape/ops/matmul/matmul.h"
 #include "mixtape/ops/moe_route/moe_route.h"
+#include "mixtape/ops/norm_rope/norm_rope.h"
 #include "mixtape/ops/quantize/affine.h"
 #include "mixtape/ops/quantize/block_format.h"
 #include "mixtape/ops/quantize/quantize.h"

@@ -45,7 +45,7 @@ check mixtape/calib $base mixtape/autograd/ mixtape/ops/ mixtape/io/ mixtape/qua
 check mixtape/testing $base mixtape/autograd/ mixtape/testing/
 
 # backend/cpu is seen only by an op's host kernels, backend/gpu only by its GPU kernels and their launchers.
-if grep -l '#include "mixtape/backend/cpu/' -r mixtape/ops | grep -Ev '_(cpu|test|bench)\.(cpp|h)$' ||
+if grep -l '#include "mixtape/backend/cpu/' -r mixtape/ops | grep -Ev '_(cpu(-inl)?|test|bench)\.(cpp|h)$' ||
   grep -l '#include "mixtape/backend/gpu/' -r mixtape/ops | grep -Ev '_(gpu|cuda|test|bench)\.(cpp|h|cu)$'; then
   echo "only <op>_cpu, <op>_gpu and <op>_cuda files may include a backend"
   failed=1

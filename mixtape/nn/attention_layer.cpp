@@ -5,15 +5,9 @@
 #include "mixtape/ops/attention/attention.h"
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/layout/layout.h"
-#include "mixtape/ops/rope/rope.h"
 
 namespace mixtape {
 namespace {
-
-Var rotated(const Var& heads, const Buffer& positions, const Rotation& rotation) {
-  if (!rotation.frequencies) return heads;
-  return rope(heads, positions, rotation.frequencies, {.factor = rotation.factor});
-}
 
 // Positions that a cache has room for beyond those that it is made for, at least: so seldom is it copied to a longer one.
 constexpr std::int64_t kRoom = 64;
@@ -65,10 +59,13 @@ Var AttentionLayer::by_head(const Var& flat, std::int64_t count) const {
   return reshape(flat, {flat.shape()[0], flat.shape()[1], count, -1});
 }
 
-Var AttentionLayer::normed(const Var& heads, const Norm& norm) const {
-  if (!spec_.joint_norms) return norm(heads);
+Var AttentionLayer::turned(const Var& heads, const Norm& norm, const Buffer& positions,
+                           const Rotation& rotation) const {
+  const RopeTurns turns{positions, rotation.frequencies, {.factor = rotation.factor}};
+  if (!spec_.joint_norms) return turns.inv_freq ? norm(heads, turns) : norm(heads);
   const Shape& shape = heads.shape();
-  return reshape(norm(reshape(heads, {shape[0], shape[1], shape[2] * shape[3]})), shape);
+  const Var normed = reshape(norm(reshape(heads, {shape[0], shape[1], shape[2] * shape[3]})), shape);
+  return turns.inv_freq ? Norm()(normed, turns) : normed;
 }
 
 Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Rotation& rotation,
@@ -80,10 +77,10 @@ Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Rotatio
     gate = slice(q, -1, dim, 2 * dim);  // [B, S, Hq, D]
     q = slice(q, -1, 0, dim);
   }
-  q = rotated(normed(q, q_.norm), positions, rotation);                                    // [B, S, Hq, D]
-  Var k = rotated(normed(by_head(flat.k, spec_.kv_heads), k_.norm), positions, rotation);  // [B, S, Hkv, D]
-  Var v = by_head(flat.v, spec_.kv_heads);                                                 // [B, S, Hkv, D]
-  std::int64_t keys = 0;                                                                   // all
+  q = turned(q, q_.norm, positions, rotation);                                    // [B, S, Hq, D]
+  Var k = turned(by_head(flat.k, spec_.kv_heads), k_.norm, positions, rotation);  // [B, S, Hkv, D]
+  Var v = by_head(flat.v, spec_.kv_heads);                                        // [B, S, Hkv, D]
+  std::int64_t keys = 0;                                                          // all
   if (state) {
     append(state->keys, state->length, k);
     append(state->values, state->length, v);

@@ -45,7 +45,7 @@ class AttentionLayer {
   };
   Flat project(const Var& x) const;
   Var by_head(const Var& flat, std::int64_t count) const;
-  Var normed(const Var& heads, const Norm& norm) const;
+  Var turned(const Var& heads, const Norm& norm, const Buffer& positions, const Rotation& rotation) const;
 
   AttentionSpec spec_;
   Projection q_, k_, v_;  // fused: q_ is all of them

@@ -6,11 +6,18 @@
 
 namespace mixtape {
 
-// 1 + w has fewer bits of w than w itself: the sum is f32.
 Var Norm::operator()(const Var& x) const {
-  if (!weight_.value()) return x;
-  const Var weight = settings_.offset == 0.0 ? weight_ : cast(weight_, DType::f32) + settings_.offset;
-  return rms_norm(x, weight, settings_.eps);
+  return weight_.value() ? rms_norm(x, weight(), settings_.eps) : x;
+}
+
+Var Norm::operator()(const Var& heads, const RopeTurns& turns) const {
+  if (!weight_.value()) return rope(heads, turns.positions, turns.inv_freq, turns.options);
+  return norm_rope(heads, weight(), settings_.eps, turns);
+}
+
+// 1 + w has fewer bits of w than w itself: the sum is f32.
+Var Norm::weight() const {
+  return settings_.offset == 0.0 ? weight_ : cast(weight_, DType::f32) + settings_.offset;
 }
 
 }  // namespace mixtape

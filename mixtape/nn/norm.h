@@ -4,6 +4,7 @@
 #include <string>
 
 #include "mixtape/nn/tape_weights.h"
+#include "mixtape/ops/norm_rope/norm_rope.h"
 
 namespace mixtape {
 
@@ -20,8 +21,11 @@ class Norm {
 
   // rms_norm over the last axis, or x; x [..., size of the weight].
   Var operator()(const Var& x) const;
+  // The same for heads [B, S, H, size of the weight], and their rotation.
+  Var operator()(const Var& heads, const RopeTurns& turns) const;
 
  private:
+  Var weight() const;
   Var weight_;
   NormSettings settings_;
 };

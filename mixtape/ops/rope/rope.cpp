@@ -2,14 +2,13 @@
 
 #include <cmath>
 
-#include "mixtape/ops/rope/rope_params.h"
+#include "mixtape/ops/rope/rope_arguments.h"
 #include "mixtape/runtime/checks.h"
 
 namespace mixtape {
-namespace {
 
-RopeParams checked_params(const char* op, const char* argument, const Buffer& x, const Buffer& positions,
-                          const Buffer& inv_freq, RopeOptions options) {
+RopeParams checked_rope(const char* op, const char* argument, const Buffer& x, const Buffer& positions,
+                        const Buffer& inv_freq, RopeOptions options) {
   check_values(op, argument, x);
   require(x.shape().rank() == 4, op, ": ", argument, " is ", x,
           ", expected [batch, length, heads, head_dim]");
@@ -32,11 +31,9 @@ RopeParams checked_params(const char* op, const char* argument, const Buffer& x,
           .accumulate = 0};
 }
 
-}  // namespace
-
 void rope_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& positions, const Buffer& inv_freq,
                   RopeOptions options, const Buffer& y) {
-  const RopeParams params = checked_params("rope", "x", x, positions, inv_freq, options);
+  const RopeParams params = checked_rope("rope", "x", x, positions, inv_freq, options);
   check_like("rope", "y", y, "x", x);
   encoder.encode({.kernel = str("rope_forward_", x.dtype()),
                   .params = params_bytes(params),
@@ -46,7 +43,7 @@ void rope_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& positi
 
 void rope_backward(CommandEncoder& encoder, const Buffer& positions, const Buffer& inv_freq,
                    RopeOptions options, const Buffer& dy, const Buffer& dx, Accumulate accumulate) {
-  RopeParams params = checked_params("rope_backward", "dy", dy, positions, inv_freq, options);
+  RopeParams params = checked_rope("rope_backward", "dy", dy, positions, inv_freq, options);
   check_like("rope_backward", "dx", dx, "dy", dy);
   params.accumulate = static_cast<std::uint32_t>(accumulate);
   encoder.encode({.kernel = str("rope_backward_", dy.dtype()),
@@ -57,7 +54,7 @@ void rope_backward(CommandEncoder& encoder, const Buffer& positions, const Buffe
 
 Var rope(const Var& x, const Buffer& positions, const Buffer& inv_freq, RopeOptions options) {
   Tape& tape = common_tape("rope", {x});
-  checked_params("rope", "x", x.value(), positions, inv_freq, options);
+  checked_rope("rope", "x", x.value(), positions, inv_freq, options);
   const Buffer y = tape.alloc(x.dtype(), x.shape());
   rope_forward(tape.encoder(), x.value(), positions, inv_freq, options, y);
   return tape.record("rope", {x}, y, [=](Backward& b) {

@@ -1,5 +1,5 @@
 #include "mixtape/backend/gpu/streams.h"
-#include "mixtape/ops/rope/rope_gpu_params.h"
+#include "mixtape/ops/rope/turn_gpu.h"
 
 namespace mixtape {
 
@@ -81,102 +81,42 @@ MIXTAPE_KERNEL(rope_angles, 256, RopeAnglesParams p, Global<const std::uint32_t>
   sin[i] = p.sign * p.factor * s + not_finite;
 }
 
-// Turns N pairs of one head: `a` holds the first halves and `b` the second ones, or, interleaved, N/2 pairs
-// each.
-template <class T, int N>
-MIXTAPE_DEVICE void turn(Pack<T, N>& a, Pack<T, N>& b, const Pack<float, N>& cos, const Pack<float, N>& sin,
-                         bool is_interleaved, float (&to_a)[N], float (&to_b)[N]) {
-  float flat[2 * N];
-  MIXTAPE_UNROLL
-  for (int i = 0; i < N; ++i) {
-    flat[i] = to_f32(a.v[i]);
-    flat[N + i] = to_f32(b.v[i]);
-  }
-  if (is_interleaved) {
-    float out[2 * N];
-    MIXTAPE_UNROLL
-    for (int i = 0; i < N; ++i) {
-      const float x = flat[2 * i], y = flat[2 * i + 1];
-      out[2 * i] = fma_f32(-y, sin.v[i], x * cos.v[i]);
-      out[2 * i + 1] = fma_f32(x, sin.v[i], y * cos.v[i]);
-    }
-    MIXTAPE_UNROLL
-    for (int i = 0; i < N; ++i) {
-      to_a[i] = out[i];
-      to_b[i] = out[N + i];
-    }
-  } else {
-    MIXTAPE_UNROLL
-    for (int i = 0; i < N; ++i) {
-      to_a[i] = fma_f32(-flat[N + i], sin.v[i], flat[i] * cos.v[i]);
-      to_b[i] = fma_f32(flat[i], sin.v[i], flat[N + i] * cos.v[i]);
-    }
-  }
-}
-
-template <class T, int N>
-MIXTAPE_DEVICE void put(Global<T> y, const float (&values)[N], bool accumulate) {
-  Pack<T, N> out;
-  if (accumulate) out = load_pack<N>(y);
-  MIXTAPE_UNROLL
-  for (int i = 0; i < N; ++i) out.v[i] = from_f32<T>(accumulate ? to_f32(out.v[i]) + values[i] : values[i]);
-  store_pack(y, out);
-}
-
-// Dimensions that no pair has.
-template <class T, int N>
-MIXTAPE_DEVICE void pass(Global<const T> x, Global<T> y, bool accumulate) {
-  const Pack<T, N> in = load_pack<N>(x);
-  if (!accumulate) return store_pack(y, in);
-  float values[N];
-  MIXTAPE_UNROLL
-  for (int i = 0; i < N; ++i) values[i] = to_f32(in.v[i]);
-  put<T, N>(y, values, true);
-}
-
-// A thread has 2N dimensions of kRopeHeads heads of a token. N is a pack where pairs and head_dim are
-// multiples of it, else 1.
+// A thread has 2N dimensions of kRopeHeads heads of a token.
 template <class T, int N>
 MIXTAPE_DEVICE void rope(const RopeParams& p, Global<const T> x, Global<const float> all_cos,
                          Global<const float> all_sin, Global<T> y) {
-  const std::int64_t turned = p.pairs / N, rest = p.head_dim - 2 * p.pairs;
-  const std::int64_t units = turned + (rest + 2 * N - 1) / (2 * N);
+  const std::int64_t units = p.pairs / N + (p.head_dim - 2 * p.pairs + 2 * N - 1) / (2 * N);
   const std::int64_t groups = (p.heads + kRopeHeads - 1) / kRopeHeads;
   const std::int64_t count = p.batch * p.length * groups * units, i = global_thread();
   if (i >= count) return;
-  const std::int64_t above = quotient(i, units, count), unit = i - above * units;
+  const std::int64_t above = quotient(i, units, count);
+  const RopeUnit u = rope_unit<N>(p, static_cast<int>(i - above * units));
   const std::int64_t token = quotient(above, groups, count), head = (above - token * groups) * kRopeHeads;
   const std::int64_t at = (token * p.heads + head) * p.head_dim;
-  if (unit >= turned) {
-    const std::int64_t c = 2 * p.pairs + (unit - turned) * 2 * N;
-    for (int h = 0; h < kRopeHeads && head + h < p.heads; ++h) {
-      const std::int64_t from = at + h * p.head_dim + c;
-      pass<T, N>(x + from, y + from, p.accumulate != 0);
-      if (c + N < p.head_dim) pass<T, N>(x + (from + N), y + (from + N), p.accumulate != 0);
-    }
-    return;
-  }
-  const bool is_interleaved = p.is_interleaved != 0;
-  const std::int64_t a_at = at + unit * N * (is_interleaved ? 2 : 1);
-  const std::int64_t b_at = a_at + (is_interleaved ? N : p.pairs);
   Pack<T, N> a[kRopeHeads], b[kRopeHeads];
   MIXTAPE_UNROLL
   for (int h = 0; h < kRopeHeads; ++h) {
     if (head + h >= p.heads) break;
-    a[h] = load_pack<N>(x + (a_at + h * p.head_dim));
-    b[h] = load_pack<N>(x + (b_at + h * p.head_dim));
+    a[h] = load_pack<N>(x + (at + h * p.head_dim + u.a));
+    if (u.has_b) b[h] = load_pack<N>(x + (at + h * p.head_dim + u.b));
   }
-  const std::int64_t position =
-      p.position_batch == 1 ? token - quotient(token, p.length, count) * p.length : token;
-  const Pack<float, N> cos = load_pack<N>(all_cos + (position * p.pairs + unit * N));
-  const Pack<float, N> sin = load_pack<N>(all_sin + (position * p.pairs + unit * N));
+  Pack<float, N> cos, sin;
+  if (u.is_turned) {
+    cos = load_pack<N>(all_cos + (angle_row(p, token) * p.pairs + u.pair));
+    sin = load_pack<N>(all_sin + (angle_row(p, token) * p.pairs + u.pair));
+  }
   MIXTAPE_UNROLL
   for (int h = 0; h < kRopeHeads; ++h) {
     if (head + h >= p.heads) break;
-    float to_a[N], to_b[N];
-    turn<T, N>(a[h], b[h], cos, sin, is_interleaved, to_a, to_b);
-    put<T, N>(y + (a_at + h * p.head_dim), to_a, p.accumulate != 0);
-    put<T, N>(y + (b_at + h * p.head_dim), to_b, p.accumulate != 0);
+    float values[2 * N];
+    MIXTAPE_UNROLL
+    for (int k = 0; k < N; ++k) {
+      values[k] = to_f32(a[h].v[k]);
+      values[N + k] = u.has_b ? to_f32(b[h].v[k]) : 0.0f;
+    }
+    if (u.is_turned) turn<N>(values, cos, sin, p.is_interleaved != 0);
+    put<T, N>(y + (at + h * p.head_dim + u.a), values, p.accumulate != 0);
+    if (u.has_b) put<T, N>(y + (at + h * p.head_dim + u.b), values + N, p.accumulate != 0);
   }
 }
 

@@ -1,0 +1,93 @@
+#include "mixtape/ops/norm_rope/norm_rope.h"
+
+#include <cmath>
+
+#include "mixtape/autograd/gradients.h"
+#include "mixtape/ops/norm_rope/norm_rope_params.h"
+#include "mixtape/ops/rope/rope_arguments.h"
+#include "mixtape/runtime/checks.h"
+
+namespace mixtape {
+namespace {
+
+NormRopeParams checked_params(const CommandEncoder& encoder, const char* op, const Buffer& x, const Buffer& w,
+                              const RopeTurns& turns) {
+  NormRopeParams params{};
+  params.rope = checked_rope(op, "x", x, turns.positions, turns.inv_freq, turns.options);
+  const Shape head{params.rope.head_dim};
+  require(w && (w.dtype() == x.dtype() || w.dtype() == DType::f32) && w.shape() == head, op, ": w is ", w,
+          ", expected ", x.dtype(), " or f32 ", head, " for x ", x);
+  params.norm.rows = params.rope.batch * params.rope.length;
+  params.norm.cols = params.rope.head_dim;
+  params.norm.row_block = encoder.device().caps().rows_per_block(params.norm.rows);
+  return params;
+}
+
+Shape rstd_shape(const Buffer& x) { return {x.shape().rows()}; }
+
+std::string kernel_name(const char* stem, const Buffer& x, const Buffer& w) {
+  return str(stem, x.dtype(), w.dtype() == x.dtype() ? "" : "_w_f32");
+}
+
+}  // namespace
+
+void norm_rope_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, float eps,
+                       const RopeTurns& turns, const Buffer& y, const Buffer& rstd) {
+  NormRopeParams params = checked_params(encoder, "norm_rope", x, w, turns);
+  require(std::isfinite(eps) && eps > 0.0f, "norm_rope: eps is ", eps, ", expected a positive number");
+  check_like("norm_rope", "y", y, "x", x);
+  check_is("norm_rope", "rstd", rstd, DType::f32, rstd_shape(x));
+  params.norm.eps = eps;
+  encoder.encode({.kernel = kernel_name("norm_rope_forward_", x, w),
+                  .params = params_bytes(params),
+                  .reads = {x, w, turns.positions, turns.inv_freq},
+                  .writes = {y, rstd}});
+}
+
+void norm_rope_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, const Buffer& rstd,
+                        const RopeTurns& turns, const Buffer& dy, const Backward::Target& dx,
+                        const Backward::Target& dw) {
+  const char* op = "norm_rope_backward";
+  NormRopeParams params = checked_params(encoder, op, x, w, turns);
+  check_is(op, "rstd", rstd, DType::f32, rstd_shape(x));
+  check_like(op, "dy", dy, "x", x);
+  Gradients out(op, encoder);
+  out.add("dx", dx, "x", x, {x});
+  out.add("dw", dw, "w", w, {x, w, rstd, dy});
+  if (out.writes().empty()) return;
+  params.wanted = out.wanted();
+  params.accumulate = out.accumulate();
+  std::vector<Buffer> writes = out.writes();
+  // dw comes in two steps: a partial sum per block of tokens, then their sum.
+  if (dw.buffer) {
+    const std::int64_t blocks = (params.norm.rows + params.norm.row_block - 1) / params.norm.row_block;
+    writes.back() = encoder.device().alloc_uninitialized(DType::f32, {blocks, params.norm.cols});
+    params.norm.accumulate = dw.accumulate == Accumulate::yes ? params.norm.dw : 0u;
+  }
+  encoder.encode({.kernel = kernel_name("norm_rope_backward_", x, w),
+                  .params = params_bytes(params),
+                  .reads = {x, w, turns.positions, turns.inv_freq, rstd, dy},
+                  .writes = writes,
+                  .is_empty = x.numel() == 0});
+  if (!dw.buffer) return;
+  encoder.encode({.kernel = str("rms_norm_backward_weight_", w.dtype()),
+                  .params = params_bytes(params.norm),
+                  .reads = {writes.back()},
+                  .writes = {dw.buffer},
+                  .is_empty = x.numel() == 0,
+                  .adds = dw.accumulate == Accumulate::yes});
+}
+
+Var norm_rope(const Var& x, const Var& w, float eps, const RopeTurns& turns) {
+  Tape& tape = common_tape("norm_rope", {x, w});
+  checked_params(tape.encoder(), "norm_rope", x.value(), w.value(), turns);
+  const Buffer y = tape.alloc(x.dtype(), x.shape());
+  const Buffer rstd = tape.alloc(DType::f32, rstd_shape(x.value()));
+  norm_rope_forward(tape.encoder(), x.value(), w.value(), eps, turns, y, rstd);
+  return tape.record("norm_rope", {x, w}, y, [x = x.value(), w = w.value(), rstd, turns](Backward& b) {
+    const auto dx = b.grad(0), dw = b.grad(1);
+    norm_rope_backward(b.encoder(), x, w, rstd, turns, b.dy(), dx, dw);
+  });
+}
+
+}  // namespace mixtape

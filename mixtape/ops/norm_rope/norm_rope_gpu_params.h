@@ -1,0 +1,12 @@
+#pragma once
+
+#include "mixtape/ops/norm_rope/norm_rope_params.h"
+
+namespace mixtape {
+
+// A thread has the same dimensions of this many heads of a token: its angles are read once for them.
+inline constexpr int kNormRopeHeads = 4;
+// Of two tensors, with shares of dw: fewer.
+inline constexpr int kNormRopeBackwardHeads = 2;
+
+}  // namespace mixtape
