@@ -4,11 +4,8 @@
 //   MIXTAPE_CLUSTER_KERNEL(name, size, threads, blocks, ...)
 //                               as MIXTAPE_KERNEL; `size` blocks in a row of the grid form a cluster,
 //                               `blocks` blocks share a multiprocessor
-//   cluster_store(p, rank, v)   to where p points, in the shared memory of the cluster's block `rank`
-//   cluster_arrive, cluster_wait
-//                               a barrier of the cluster in two halves, of all its threads: what was stored
-//                               before one's arrival is seen after the other's wait. One of them before the
-//                               first cluster_store, so that every block has begun, one after the last
+//   ClusterMeeting<size, warps, count>   where the warps of a cluster's blocks give each other `count` values for
+//                               each row
 //   copy_pack_async(to, from)   16 bytes to shared memory
 //   wait_packs()                this thread's copies have arrived
 //   load_pack_or<N>(p, is_there, other)
@@ -17,7 +14,7 @@
 //                               holds it meanwhile
 #pragma once
 
-#include "mixtape/backend/gpu/kernel_language.h"
+#include "mixtape/backend/gpu/tensor.h"
 
 #if defined(__CUDACC__)
 #define MIXTAPE_CLUSTER_KERNEL(name, size, threads, blocks, ...) \
@@ -29,15 +26,41 @@
 namespace mixtape {
 
 #if defined(__CUDACC__)
-MIXTAPE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
-MIXTAPE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
-MIXTAPE_DEVICE void cluster_store(float* p, int rank, float v) {
-  const auto at = static_cast<unsigned>(__cvta_generic_to_shared(p));
+// All threads of the cluster.
+MIXTAPE_DEVICE void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
+}
+MIXTAPE_DEVICE void init_arrival(std::uint64_t* arrival) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(
+                   shared_address(arrival))
+               : "memory");
+}
+MIXTAPE_DEVICE void expect_arrivals(std::uint64_t* arrival, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(arrival)),
+               "r"(bytes)
+               : "memory");
+}
+// To where p points, in the shared memory of the cluster's block `rank`, whose `arrival` counts the bytes: unlike a
+// barrier of the cluster it waits for no store to device memory.
+MIXTAPE_DEVICE void cluster_send(float* p, std::uint64_t* arrival, int rank, float v) {
   asm volatile(
-      "{\n\t.reg .u32 there;\n\tmapa.shared::cluster.u32 there, %0, %1;\n\t"
-      "st.shared::cluster.f32 [there], %2;\n\t}" ::"r"(at),
-      "r"(rank), "f"(v)
+      "{\n\t.reg .u32 there, arrival;\n\tmapa.shared::cluster.u32 there, %0, %2;\n\t"
+      "mapa.shared::cluster.u32 arrival, %1, %2;\n\t"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %3, [arrival];\n\t}" ::"r"(
+          shared_address(p)),
+      "r"(shared_address(arrival)), "r"(rank), "f"(v)
       : "memory");
+}
+MIXTAPE_DEVICE void await_arrivals(std::uint64_t* arrival, int parity) {
+  std::uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n\t.reg .pred done;\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, done;\n\t}"
+        : "=r"(done)
+        : "r"(shared_address(arrival)), "r"(parity)
+        : "memory");
+  }
 }
 template <class T>
 MIXTAPE_DEVICE void copy_pack_async(T* to, const T* from) {
@@ -70,9 +93,11 @@ MIXTAPE_DEVICE void hide(Pack<T, N>& pack) {
 }
 MIXTAPE_DEVICE void wait_packs() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #else
-inline void cluster_arrive() {}
-inline void cluster_wait() { barrier(); }
-inline void cluster_store(Shared<float> p, int, float v) { p[0] = v; }
+inline void cluster_barrier() { barrier(); }
+inline void init_arrival(Shared<std::uint64_t>) {}
+inline void expect_arrivals(Shared<std::uint64_t>, int) {}
+inline void cluster_send(Shared<float> p, Shared<std::uint64_t>, int, float v) { p[0] = v; }
+inline void await_arrivals(Shared<std::uint64_t>, int) { barrier(); }
 template <class T>
 void copy_pack_async(Shared<T> to, Global<const T> from) {
   store_pack(to, load_pack<16 / sizeof(T)>(from));
@@ -89,79 +114,72 @@ void hide(Pack<T, N>&) {}
 inline void wait_packs() {}
 #endif
 
-// The larger of each pair of values; a NaN is passed over.
-template <class T, int N>
-MIXTAPE_DEVICE Pack<T, N> max_packs(const Pack<T, N>& a, const Pack<T, N>& b) {
-  Pack<T, N> pack;
-  MIXTAPE_UNROLL
-  for (int i = 0; i < N; ++i) pack.v[i] = from_f32<T>(max_f32(to_f32(a.v[i]), to_f32(b.v[i])));
-  return pack;
-}
-#if defined(__CUDACC__)
-#define MIXTAPE_MAX_PACKS(T)                                                                  \
-  MIXTAPE_DEVICE Pack<T, 8> max_packs(const Pack<T, 8>& a, const Pack<T, 8>& b) {             \
-    Pack<T, 8> pack;                                                                          \
-    const uint4 u = reinterpret_cast<const uint4&>(a), v = reinterpret_cast<const uint4&>(b); \
-    uint4 w;                                                                                  \
-    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.x) : "r"(u.x), "r"(v.x));                         \
-    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.y) : "r"(u.y), "r"(v.y));                         \
-    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.z) : "r"(u.z), "r"(v.z));                         \
-    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.w) : "r"(u.w), "r"(v.w));                         \
-    reinterpret_cast<uint4&>(pack) = w;                                                       \
-    return pack;                                                                              \
-  }
-MIXTAPE_MAX_PACKS(bf16)
-MIXTAPE_MAX_PACKS(f16)
-#undef MIXTAPE_MAX_PACKS
-#endif
-template <class T, int N>
-MIXTAPE_DEVICE float max_of(const Pack<T, N>& pack) {
-  float max = to_f32(pack.v[0]);
-  MIXTAPE_UNROLL
-  for (int i = 1; i < N; ++i) max = max_f32(max, to_f32(pack.v[i]));
-  return max;
-}
-template <int N, class T>
-MIXTAPE_DEVICE Pack<T, N> pack_of(T v) {
-  Pack<T, N> pack;
-  MIXTAPE_UNROLL
-  for (int i = 0; i < N; ++i) pack.v[i] = v;
-  return pack;
-}
-
-constexpr int kClusterWarps = 16;  // of a block
-constexpr int kClusterParts = 8 * kClusterWarps;
-
-// A row that Size blocks share: each thread holds Held packs of it.
+// Rows that Size blocks share, one after the other: each thread holds Held packs of one.
 template <class T, int Size, int Held>
 struct ClusterRow {
   static constexpr int kPack = 16 / static_cast<int>(sizeof(T));
-  int row, rank;
-  int first, step;      // this thread's packs begin at columns first + h * step
-  int left;             // columns from the first on
-  std::int64_t offset;  // of the first in the tensor
+  int rank;
+  int first, step;        // this thread's packs begin at columns first + h * step
+  int left;               // columns from the first on
+  std::int64_t row, end;  // the cluster's rows
+  std::int64_t cols;
 
-  MIXTAPE_DEVICE explicit ClusterRow(std::int64_t cols)
-      : row(block_x() / Size),
-        rank(block_x() % Size),
+  MIXTAPE_DEVICE ClusterRow(std::int64_t rows, std::int64_t row_cols)
+      : rank(block_x() % Size),
         first((rank * threads_x() + thread_x()) * kPack),
         step(Size * threads_x() * kPack),
-        left(static_cast<int>(cols) - first),
-        offset(row * cols + first) {}
+        left(static_cast<int>(row_cols) - first),
+        cols(row_cols) {
+    const std::int64_t clusters = blocks_x() / Size, each = (rows + clusters - 1) / clusters;
+    row = block_x() / Size * each;
+    end = row + each < rows ? row + each : rows;
+  }
   MIXTAPE_DEVICE bool has(int h) const { return h * step < left; }
+  // Of this thread's first element of the current row, and of the next one.
+  MIXTAPE_DEVICE std::int64_t offset() const { return row * cols + first; }
+  MIXTAPE_DEVICE std::int64_t next_offset() const { return offset() + cols; }
+  // Where this thread's pack h lies in a row's part in shared memory.
+  MIXTAPE_DEVICE static int place(int h) { return (h * threads_x() + thread_x()) * kPack; }
 };
 
-// Gives a value of each warp, the same in its lanes, to all blocks of the cluster. Between a cluster_wait and
-// a cluster_arrive.
-template <int Size>
-MIXTAPE_DEVICE void share_part(Shared<float> parts, int rank, float v) {
-  const int part = rank * (block_threads() / kLanes) + warp();
-  if (lane() < Size) cluster_store(parts + part, lane(), v);
-}
-// How many parts there are.
-template <int Size>
-MIXTAPE_DEVICE int part_count() {
-  return Size * (block_threads() / kLanes);
-}
+// Values of every warp of a cluster, Count of each, in the shared memory of all its blocks of up to Warps warps: `parts`
+// holds kFloats, `arrivals` two words. Two rows take turns with them: a block may be one ahead of others.
+template <int Size, int Warps, int Count>
+struct ClusterMeeting {
+  static constexpr int kFloats = 2 * Count * Size * Warps;
+  Shared<float> parts;
+  Shared<std::uint64_t> arrivals;
+  int rank, turn;
+
+  MIXTAPE_DEVICE ClusterMeeting(Shared<float> all_parts, Shared<std::uint64_t> all_arrivals)
+      : parts(all_parts), arrivals(all_arrivals), rank(block_x() % Size), turn(0) {
+    if (flat_thread() < 2) init_arrival(arrivals + flat_thread());
+  }
+  MIXTAPE_DEVICE int part_count() const { return Size * (block_threads() / kLanes); }
+  // Parts of this turn.
+  MIXTAPE_DEVICE Shared<float> of(int value) const {
+    return parts + ((turn & 1) * Count + value) * (Size * Warps);
+  }
+  // A value of this warp, the same in its lanes.
+  MIXTAPE_DEVICE void give(int value, float v) const {
+    const int part = rank * (block_threads() / kLanes) + warp();
+    if (lane() < Size) cluster_send(of(value) + part, arrivals + (turn & 1), lane(), v);
+  }
+  // Until all values of all warps are there.
+  MIXTAPE_DEVICE void await() const {
+    if (flat_thread() == 0)
+      expect_arrivals(arrivals + (turn & 1), Count * part_count() * static_cast<int>(sizeof(float)));
+    await_arrivals(arrivals + (turn & 1), (turn >> 1) & 1);
+  }
+  // body(i) for the parts that are this lane's.
+  template <class Body>
+  MIXTAPE_DEVICE void for_parts(const Body& body) const {
+    MIXTAPE_UNROLL
+    for (int k = 0; k < (Size * Warps + kLanes - 1) / kLanes; ++k) {
+      const int i = k * kLanes + lane();
+      if (i < part_count()) body(i);
+    }
+  }
+};
 
 }  // namespace mixtape

@@ -27,8 +27,8 @@
 //                           every thread of the warp takes part
 //   atomic_add (u32), atomic_min (u64)
 //   reciprocal_f32(v)       1/v within one unit, for 2^-100 < |v| < 2^100
-//   exp_fast(v)             e^v within 2 units + |v| * 2^-24, 0 where that is below 2^-126
-//   max_f32(a, b)           a NaN is passed over
+//   exp2_fast(v), exp_fast(v)   2^v and e^v within 2 units + |v| * 2^-24, 0 where that is below 2^-126
+//   max_f32(a, b)           a NaN is passed over; max_packs(a, b): of each pair of values
 //   exp_f32 log_f32 sqrt_f32 tanh_f32 pow_f32 fma_f32 max_nan abs_f32 floor_f32 rint_f32 bits_of float_of
 // Products and sums are never contracted by the compiler: fma_f32 where one is meant.
 #pragma once
@@ -45,6 +45,15 @@
 
 namespace mixtape {
 
+#if !defined(__CUDACC__)
+template <class T, int N>
+MIXTAPE_DEVICE Pack<T, N> max_packs(const Pack<T, N>& a, const Pack<T, N>& b) {
+  Pack<T, N> pack;
+  for (int i = 0; i < N; ++i) pack.v[i] = from_f32<T>(max_f32(to_f32(a.v[i]), to_f32(b.v[i])));
+  return pack;
+}
+#endif
+
 MIXTAPE_DEVICE std::int64_t global_thread() {
   return static_cast<std::int64_t>(block_x()) * threads_x() + thread_x();
 }
@@ -53,9 +62,6 @@ MIXTAPE_DEVICE int flat_thread() { return thread_y() * threads_x() + thread_x();
 MIXTAPE_DEVICE int block_threads() { return threads_x() * threads_y(); }
 MIXTAPE_DEVICE int lane() { return flat_thread() % kLanes; }
 MIXTAPE_DEVICE int warp() { return flat_thread() / kLanes; }
-
-// A NaN among the two wins.
-MIXTAPE_DEVICE float max_nan(float a, float b) { return (a > b || a != a) ? a : b; }
 
 MIXTAPE_DEVICE float lane_sum(float v) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) v += lane_xor(v, mask);

@@ -40,7 +40,12 @@ MIXTAPE_DEVICE std::uint32_t bits_of(float v) { return __float_as_uint(v); }
 MIXTAPE_DEVICE float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
 
 MIXTAPE_DEVICE float to_f32(float v) { return v; }
-MIXTAPE_DEVICE float to_f32(bf16 v) { return float_of(static_cast<std::uint32_t>(v.bits) << 16); }
+// One instruction for either half of a register; a shift would take two for the upper one.
+MIXTAPE_DEVICE float to_f32(bf16 v) {
+  float r;
+  asm("mov.b32 %0, {%1, %2};" : "=f"(r) : "h"(static_cast<std::uint16_t>(0)), "h"(v.bits));
+  return r;
+}
 MIXTAPE_DEVICE float to_f32(f16 v) { return __half2float(__ushort_as_half(v.bits)); }
 
 template <class T>
@@ -134,12 +139,47 @@ MIXTAPE_DEVICE void atomic_min(std::uint64_t* p, std::uint64_t v) {
 }
 
 MIXTAPE_DEVICE float exp_f32(float v) { return expf(v); }
-MIXTAPE_DEVICE float exp_fast(float v) {
+MIXTAPE_DEVICE float exp2_fast(float v) {
   float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v * 1.44269504f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
   return r;
 }
+MIXTAPE_DEVICE float exp_fast(float v) { return exp2_fast(v * 1.44269504f); }
 MIXTAPE_DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+// A NaN among the two wins.
+MIXTAPE_DEVICE float max_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return (a > b || a != a) ? a : b;
+#endif
+}
+// The larger of each pair of values; a NaN is passed over.
+template <class T, int N>
+MIXTAPE_DEVICE Pack<T, N> max_packs(const Pack<T, N>& a, const Pack<T, N>& b) {
+  Pack<T, N> pack;
+  for (int i = 0; i < N; ++i) pack.v[i] = from_f32<T>(max_f32(to_f32(a.v[i]), to_f32(b.v[i])));
+  return pack;
+}
+#if __CUDA_ARCH__ >= 800
+#define MIXTAPE_MAX_PACKS(T)                                                                  \
+  MIXTAPE_DEVICE Pack<T, 8> max_packs(const Pack<T, 8>& a, const Pack<T, 8>& b) {             \
+    Pack<T, 8> pack;                                                                          \
+    const uint4 u = reinterpret_cast<const uint4&>(a), v = reinterpret_cast<const uint4&>(b); \
+    uint4 w;                                                                                  \
+    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.x) : "r"(u.x), "r"(v.x));                         \
+    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.y) : "r"(u.y), "r"(v.y));                         \
+    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.z) : "r"(u.z), "r"(v.z));                         \
+    asm("max." #T "x2 %0, %1, %2;" : "=r"(w.w) : "r"(u.w), "r"(v.w));                         \
+    reinterpret_cast<uint4&>(pack) = w;                                                       \
+    return pack;                                                                              \
+  }
+MIXTAPE_MAX_PACKS(bf16)
+MIXTAPE_MAX_PACKS(f16)
+#undef MIXTAPE_MAX_PACKS
+#endif
 MIXTAPE_DEVICE float log_f32(float v) { return logf(v); }
 MIXTAPE_DEVICE float sqrt_f32(float v) { return sqrtf(v); }
 MIXTAPE_DEVICE float tanh_f32(float v) { return tanhf(v); }

@@ -86,8 +86,10 @@ std::uint32_t atomic_add(local std::uint32_t* p, std::uint32_t v);
 void atomic_min(global std::uint64_t* p, std::uint64_t v);
 
 float exp_f32(float v);
+float exp2_fast(float v);
 float exp_fast(float v);
 float max_f32(float a, float b);
+float max_nan(float a, float b);
 float log_f32(float v);
 float sqrt_f32(float v);
 float tanh_f32(float v);

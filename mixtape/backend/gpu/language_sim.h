@@ -109,8 +109,10 @@ inline void atomic_min(sim::Pointer<std::uint64_t> p, std::uint64_t v) {
 }
 
 inline float exp_f32(float v) { return std::exp(v); }
-inline float exp_fast(float v) { return std::exp2(v * 1.44269504f); }
+inline float exp2_fast(float v) { return std::exp2(v); }
+inline float exp_fast(float v) { return exp2_fast(v * 1.44269504f); }
 inline float max_f32(float a, float b) { return std::fmax(a, b); }
+inline float max_nan(float a, float b) { return (a > b || a != a) ? a : b; }
 inline float log_f32(float v) { return std::log(v); }
 inline float sqrt_f32(float v) { return std::sqrt(v); }
 inline float tanh_f32(float v) { return std::tanh(v); }

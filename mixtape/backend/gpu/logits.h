@@ -36,16 +36,82 @@ MIXTAPE_DEVICE void load_run(Global<const T> row, std::int64_t at, std::int64_t 
   }
 }
 
+template <int N, class T>
+MIXTAPE_DEVICE Pack<T, N> pack_of(T v) {
+  Pack<T, N> pack;
+  MIXTAPE_UNROLL
+  for (int i = 0; i < N; ++i) pack.v[i] = v;
+  return pack;
+}
+template <class T, int N>
+MIXTAPE_DEVICE float max_of(const Pack<T, N>& pack) {
+  float max = to_f32(pack.v[0]);
+  MIXTAPE_UNROLL
+  for (int i = 1; i < N; ++i) max = max_f32(max, to_f32(pack.v[i]));
+  return max;
+}
+
 // The largest x; a NaN is passed over, its exponential tells.
 template <class T, int N, int H>
 MIXTAPE_DEVICE float run_max(const Run<T, N, H>& run) {
-  float max = minus_infinity();
+  Pack<T, N> max = run.packs[0];
   MIXTAPE_UNROLL
-  for (int h = 0; h < H; ++h) {
+  for (int h = 1; h < H; ++h) max = max_packs(max, run.packs[h]);
+  return max_f32(max_of(max), minus_infinity());
+}
+
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+
+// The logarithm to base 2 of e^(z - z_max), as the formula has it, and in one instruction, up to a part that all
+// entries share.
+struct PlainLog {
+  float scale, max;
+  MIXTAPE_DEVICE float operator()(float x) const { return fma_f32(x, scale, -max) * kLog2E; }
+};
+struct FoldedLog {
+  float unit, shift;
+  MIXTAPE_DEVICE float operator()(float x) const { return fma_f32(x, unit, -shift); }
+};
+MIXTAPE_DEVICE PlainLog plain_log(float scale, float z_max) { return PlainLog{scale, finite_max(z_max)}; }
+MIXTAPE_DEVICE FoldedLog folded_log(const PlainLog& p) { return FoldedLog{p.scale * kLog2E, p.max * kLog2E}; }
+// What entries of a FoldedLog have more.
+MIXTAPE_DEVICE float shared_part(const FoldedLog& folded, const PlainLog& plain) {
+  const float x = plain.max / plain.scale;
+  return folded(x) - plain(x);
+}
+// f32 is memory's work anyway; the shared part of larger logits would overflow.
+template <class T>
+MIXTAPE_DEVICE bool folds(const PlainLog& plain) {
+  return sizeof(T) == 2 && abs_f32(plain.max) <= 65536.0f;
+}
+
+// body(log, shared): 2^log(x) is e^(z - z_max) times 2^shared.
+template <class T, class Body>
+MIXTAPE_DEVICE void with_log(float scale, float z_max, const Body& body) {
+  const PlainLog plain = plain_log(scale, z_max);
+  if (!folds<T>(plain)) return body(plain, 0.0f);
+  const FoldedLog folded = folded_log(plain);
+  body(folded, shared_part(folded, plain));
+}
+
+// powers = e^(x - max) / factor, of which it returns the sum, times factor.
+template <class T, int N, int H>
+MIXTAPE_DEVICE float powers_of(const Run<T, N, H>& run, float max, float (&powers)[H][N], float& factor) {
+  float sum = 0.0f;
+  with_log<T>(1.0f, max, [&](const auto& log, float shared) {
     MIXTAPE_UNROLL
-    for (int i = 0; i < N; ++i) max = max_f32(max, to_f32(run.packs[h].v[i]));
-  }
-  return max;
+    for (int h = 0; h < H; ++h) {
+      float part = 0.0f;
+      MIXTAPE_UNROLL
+      for (int i = 0; i < N; ++i) {
+        powers[h][i] = exp2_fast(log(to_f32(run.packs[h].v[i])));
+        part += powers[h][i];
+      }
+      sum += part;
+    }
+    factor = exp2_fast(-shared);
+  });
+  return factor * sum;
 }
 
 // sum exp(z - max) over what was added, max its largest z.

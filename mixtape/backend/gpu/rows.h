@@ -16,14 +16,17 @@ struct ClusterShape {
   std::string suffix() const { return str("_cluster", size, "_", held); }
 };
 
-// 16384 elements per block, 20480 at most.
+// Blocks of up to 512 threads that hold 8 packs, or 10, of f32, and of up to 256 that hold 10 of 16-bit values. A cluster
+// goes through up to 4 rows, where there are enough for four times as many clusters as a large card runs at once.
 inline ClusterShape cluster_shape(std::int64_t rows, std::int64_t cols, std::size_t bytes) {
-  const std::int64_t packs = ceil_div(cols * static_cast<std::int64_t>(bytes), 16);
-  const int few = static_cast<int>(2 * bytes), most = few * 5 / 4;
-  for (const auto& [size, held] : {std::pair{1, few}, {2, few}, {4, few}, {8, few}, {8, most}}) {
+  const std::int64_t packs = ceil_div(cols * static_cast<std::int64_t>(bytes), 16),
+                     most = bytes == 4 ? 512 : 256;
+  const int few = bytes == 4 ? 8 : 10;
+  for (const auto& [size, held] : {std::pair{1, few}, {2, few}, {4, few}, {8, few}, {8, 10}}) {
     const std::int64_t threads = ceil_div(ceil_div(packs, size * held), 32) * 32;
-    if (threads <= 512)
-      return {size, held, grid_of(rows * size), {static_cast<std::uint32_t>(threads), 1, 1}};
+    if (threads > most) continue;
+    const std::int64_t each = std::clamp<std::int64_t>(rows * size / 1024, 1, 4);
+    return {size, held, grid_of(ceil_div(rows, each) * size), {static_cast<std::uint32_t>(threads), 1, 1}};
   }
   return {0, 0, {1, 1, 1}, {1, 1, 1}};
 }

@@ -13,7 +13,7 @@
 //               8 values to tile[at ...], or 8 zeros; both aligned to 16 bytes
 //   commit_copies, wait_copies<n>
 //               the copies so far form a group; all but the last n groups have arrived
-//   pack_pair<T>(low, high), exp2_fast(x)
+//   pack_pair<T>(low, high)
 //   hidden(i)   i, which the compiler knows nothing about: what follows from it is not kept over a loop
 #pragma once
 

@@ -71,10 +71,5 @@ MIXTAPE_DEVICE int hidden(int v) {
   asm volatile("" : "+r"(v));
   return v;
 }
-MIXTAPE_DEVICE float exp2_fast(float v) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
-  return result;
-}
 
 }  // namespace mixtape

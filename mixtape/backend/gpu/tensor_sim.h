@@ -104,6 +104,5 @@ std::uint32_t pack_pair(float low, float high) {
   return sim::bits_of_pair(T(low), T(high));
 }
 inline int hidden(int v) { return v; }
-inline float exp2_fast(float v) { return std::exp2(v); }
 
 }  // namespace mixtape

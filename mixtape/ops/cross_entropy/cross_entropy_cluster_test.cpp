@@ -49,6 +49,29 @@ TEST(CrossEntropyCluster, MatchesTwoKernels) {
   }
 }
 
+// A cluster goes through several.
+TEST(CrossEntropyCluster, ManyRows) {
+  const testing::HostTensor x = testing::random_tensor(DType::bf16, {2101, 24}, 3, 2.0);
+  std::vector<std::uint32_t> targets;
+  for (std::uint32_t r = 0; r < 2101; ++r) targets.push_back(r % 7 == 0 ? kIgnoreTarget : r % 24);
+  const std::vector<float> dloss(2101, 0.5f);
+  const Values found = run(x, targets, dloss, true), wanted = run(x, targets, dloss, false);
+  testing::expect_close("loss", found.loss, wanted.loss.values, {2.0, 1e-5});
+  testing::expect_close("dx", found.dx, wanted.dx.values, {2.0, 1e-6});
+}
+
+TEST(CrossEntropyCluster, LargeLogitsKeepTheirDifferences) {
+  for (const double offset : {1000.0, 60000.0, 1e8, -1e8}) {
+    testing::HostTensor x = testing::random_tensor(DType::bf16, {3, 264}, 1, 2.0);
+    for (double& v : x.values)
+      v = static_cast<double>(static_cast<float>(bf16(static_cast<float>(offset * (1.0 + v / 256)))));
+    const std::vector<float> dloss = {1.0f, 1.0f, -2.0f};
+    const Values found = run(x, {0, 100, 263}, dloss, true), wanted = run(x, {0, 100, 263}, dloss, false);
+    testing::expect_close(str("loss ", offset), found.loss, wanted.loss.values, {2.0, 1e-5});
+    testing::expect_close(str("dx ", offset), found.dx, wanted.dx.values, {2.0, 1e-6});
+  }
+}
+
 TEST(CrossEntropyCluster, NanAndMinusInfinity) {
   testing::HostTensor x{DType::f32, {3, 1024}, testing::Doubles(3 * 1024, -HUGE_VAL)};
   x.values[3] = x.values[1000] = 0.0;

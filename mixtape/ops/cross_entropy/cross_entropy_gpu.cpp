@@ -39,7 +39,8 @@ void both(const Call& call) {
                          : !call.queue.has(kernel)    ? "this card has none"
                                                       : nullptr;
   if (obstacle == nullptr) {
-    call.launch(kernel, shape.grid, shape.block, p, {x, targets, dloss, loss, dx, errors});
+    call.launch(kernel, shape.grid, shape.block, p, {x, targets, dloss, loss, dx, errors},
+                shape.block_bytes());
     return;
   }
   trace_pass_over(call.dispatch.kernel + "_cluster*", obstacle);

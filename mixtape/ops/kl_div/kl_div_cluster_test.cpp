@@ -62,26 +62,54 @@ TEST(KlDivCluster, NearlyEqualRowsKeepTheirDivergence) {
   }
 }
 
-TEST(KlDivCluster, NanAndMinusInfinity) {
-  const testing::Doubles low(4 * 1024, -HUGE_VAL);
-  testing::HostTensor t{DType::f32, {4, 1024}, low}, s{DType::f32, {4, 1024}, low};
-  for (const std::size_t row : {0, 1, 2, 3}) {
-    t.values[row * 1024 + 2] = t.values[row * 1024 + 900] = 1.0;
-    s.values[row * 1024 + 2] = s.values[row * 1024 + 900] = 3.0;
+// A cluster goes through several.
+TEST(KlDivCluster, ManyRows) {
+  const testing::HostTensor t = testing::random_tensor(DType::bf16, {2101, 24}, 3, 3.0),
+                            s = testing::random_tensor(DType::bf16, {2101, 24}, 4, 3.0);
+  std::vector<float> dloss;
+  for (int r = 0; r < 2101; ++r) dloss.push_back(r % 5 == 0 ? 0.0f : 0.5f);
+  const Values found = run(t, s, dloss, true), wanted = run(t, s, dloss, false);
+  testing::expect_close("loss", found.loss, wanted.loss.values, {2.0, 1e-5});
+  testing::expect_close("dx", found.dx, wanted.dx.values, {2.0, 1e-6});
+}
+
+TEST(KlDivCluster, LargeLogitsKeepTheirDifferences) {
+  for (const double offset : {1000.0, 60000.0, 1e8, -1e8}) {
+    testing::HostTensor t = testing::random_tensor(DType::bf16, {3, 264}, 1, 2.0), s = t;
+    const auto move = [&](testing::HostTensor& x, double by) {
+      for (double& v : x.values)
+        v = static_cast<double>(static_cast<float>(bf16(static_cast<float>(by * (1.0 + v / 256)))));
+    };
+    move(t, offset);
+    move(s, 50.0);
+    const Values found = run(t, s, {1.0f, 1.0f, 1.0f}, true), wanted = run(t, s, {1.0f, 1.0f, 1.0f}, false);
+    testing::expect_close(str("loss ", offset), found.loss, wanted.loss.values, {4.0, 1e-4});
+    testing::expect_close(str("dx ", offset), found.dx, wanted.dx.values, {2.0, 1e-6});
   }
-  s.values[1024 + 900] = -HUGE_VAL;
-  s.values[2048 + 5] = NAN;
-  t.values[3072 + 5] = NAN;
-  const Values found = run(t, s, {1.0f, 1.0f, 1.0f, 0.0f}, true);
-  EXPECT_EQ(found.loss.values[0], 0.0);
-  EXPECT_EQ(found.loss.values[1], HUGE_VAL);
-  EXPECT_TRUE(std::isnan(found.loss.values[2]));
-  EXPECT_TRUE(std::isnan(found.loss.values[3]));
-  EXPECT_EQ(found.dx.values[1024 + 2], 0.25);
-  EXPECT_EQ(found.dx.values[1024 + 900], -0.25);
-  for (std::size_t c = 0; c < 1024; ++c) {
-    ASSERT_EQ(found.dx.values[c], 0.0);
-    ASSERT_EQ(found.dx.values[3072 + c], 0.0);
+}
+
+TEST(KlDivCluster, NanAndMinusInfinity) {
+  for (const DType dtype : testing::kValueDtypes) {
+    const testing::Doubles low(4 * 1024, -HUGE_VAL);
+    testing::HostTensor t{dtype, {4, 1024}, low}, s{dtype, {4, 1024}, low};
+    for (const std::size_t row : {0, 1, 2, 3}) {
+      t.values[row * 1024 + 2] = t.values[row * 1024 + 900] = 1.0;
+      s.values[row * 1024 + 2] = s.values[row * 1024 + 900] = 3.0;
+    }
+    s.values[1024 + 900] = -HUGE_VAL;
+    s.values[2048 + 5] = NAN;
+    t.values[3072 + 5] = NAN;
+    const Values found = run(t, s, {1.0f, 1.0f, 1.0f, 0.0f}, true);
+    EXPECT_EQ(found.loss.values[0], 0.0);
+    EXPECT_EQ(found.loss.values[1], HUGE_VAL);
+    EXPECT_TRUE(std::isnan(found.loss.values[2]));
+    EXPECT_TRUE(std::isnan(found.loss.values[3]));
+    EXPECT_EQ(found.dx.values[1024 + 2], 0.25);
+    EXPECT_EQ(found.dx.values[1024 + 900], -0.25);
+    for (std::size_t c = 0; c < 1024; ++c) {
+      ASSERT_EQ(found.dx.values[c], 0.0);
+      ASSERT_EQ(found.dx.values[3072 + c], 0.0);
+    }
   }
 }
 

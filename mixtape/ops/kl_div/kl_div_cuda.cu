@@ -1,89 +1,96 @@
 // sm_90a alone.
-// Loss and gradient of a pair of rows that a cluster holds: the teacher's in registers, the student's in
-// shared memory. Each is read once.
+// Loss and gradient of a pair of rows that a cluster holds: each is read once, and the next ones are fetched meanwhile.
 #include "mixtape/backend/gpu/logits_cluster.h"
 #include "mixtape/ops/kl_div/kl_sums_gpu.h"
 
 namespace mixtape {
 
-// Where this thread's pack h is kept.
-template <int N>
-MIXTAPE_DEVICE int place(int h) {
-  return (h * threads_x() + thread_x()) * N;
-}
-
-// The student's packs; -inf past the row's end.
-template <class T, int Size, int Held>
-MIXTAPE_DEVICE void hold_student(const ClusterRow<T, Size, Held>& r, Global<const T> student,
-                                 Shared<T> held) {
+// The entries of a thread. Exponents are logarithms to base 2, and what they share with their whole row is still in the
+// sums. Without Guarded a teacher's probability of 0 beside an infinite logit makes the gap a NaN.
+template <bool Guarded, class T, int Size, int Held, class Log>
+MIXTAPE_DEVICE void add_entries(const ClusterRow<T, Size, Held>& r, KlSums& sums, Shared<T> teacher,
+                                Shared<T> student, const Log& t_log, const Log& s_log) {
   constexpr int kPack = ClusterRow<T, Size, Held>::kPack;
-  const Global<const T> mine = student + r.offset;
   MIXTAPE_UNROLL
   for (int h = 0; h < Held; ++h) {
-    if (r.has(h)) {
-      copy_pack_async(held + place<kPack>(h), mine + h * r.step);
-    } else {
-      store_pack(held + place<kPack>(h), pack_of<kPack>(from_f32<T>(minus_infinity())));
-    }
-  }
-}
-
-// Over the warp, the same in every lane.
-template <class T, int N, int Held>
-MIXTAPE_DEVICE KlSums warp_sums(Run<T, N, Held>& teacher, Shared<T> student, float scale) {
-  Pack<T, N> s_max = pack_of<N>(from_f32<T>(minus_infinity()));
-  MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) s_max = max_packs(s_max, load_pack<N>(student + place<N>(h)));
-  KlSums sums{scale * warp_max(teacher), scale * lane_max(max_of(s_max)), 0.0f, 0.0f, 0.0f};
-  hide(teacher);
-  lane_barrier();  // what was read before is read again, not kept
-  const float t_shift = finite_max(sums.t_max), s_shift = finite_max(sums.s_max);
-  MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) {
-    hide(teacher.packs[h]);
-    const Pack<T, N> s = load_pack<N>(student + place<N>(h));
-    KlSums part{sums.t_max, sums.s_max, 0.0f, 0.0f, 0.0f};
+    if (!r.has(h)) break;
+    const Pack<T, kPack> t_pack = load_pack<kPack>(teacher + r.place(h)),
+                         s_pack = load_pack<kPack>(student + r.place(h));
+    KlSums part = no_sums();
     MIXTAPE_UNROLL
-    for (int i = 0; i < N; ++i)
-      add_entry(part, fma_f32(to_f32(teacher.packs[h].v[i]), scale, -t_shift),
-                fma_f32(to_f32(s.v[i]), scale, -s_shift));
+    for (int i = 0; i < kPack; ++i) {
+      const float t = t_log(to_f32(t_pack.v[i])), s = s_log(to_f32(s_pack.v[i]));
+      const float p = exp2_fast(t);
+      part.t_sum += p;
+      part.s_sum += exp2_fast(s);
+      if (!Guarded || p > 0.0f) part.gap = fma_f32(p, t - s, part.gap);
+    }
     sums.t_sum += part.t_sum;
     sums.s_sum += part.s_sum;
     sums.gap += part.gap;
   }
-  sums.t_sum = lane_sum(sums.t_sum);
-  sums.s_sum = lane_sum(sums.s_sum);
-  sums.gap = lane_sum(sums.gap);
-  hide(teacher);
+}
+
+template <class T, int Size, int Held>
+MIXTAPE_DEVICE float warp_max_of(const ClusterRow<T, Size, Held>& r, Shared<T> row) {
+  Run<T, ClusterRow<T, Size, Held>::kPack, Held> held;
+  MIXTAPE_UNROLL
+  for (int h = 0; h < Held; ++h)
+    held.packs[h] = load_pack<ClusterRow<T, Size, Held>::kPack>(row + r.place(h));
+  return warp_max(held);
+}
+
+// Over the warp, the same in every lane.
+template <class T, int Size, int Held>
+MIXTAPE_DEVICE KlSums warp_sums(const ClusterRow<T, Size, Held>& r, Shared<T> teacher, Shared<T> student,
+                                float scale) {
+  const KlSums none{scale * warp_max_of(r, teacher), scale * warp_max_of(r, student), 0.0f, 0.0f, 0.0f};
+  lane_barrier();  // what was read before is read again, not kept
+  const PlainLog t_plain = plain_log(scale, none.t_max), s_plain = plain_log(scale, none.s_max);
+  const FoldedLog t_log = folded_log(t_plain), s_log = folded_log(s_plain);
+  float t_shared = shared_part(t_log, t_plain), s_shared = shared_part(s_log, s_plain);
+  KlSums sums = none;
+  bool is_plain = !folds<T>(t_plain) || !folds<T>(s_plain);
+  if (!is_plain) {
+    add_entries<false>(r, sums, teacher, student, t_log, s_log);
+    is_plain = lane_ballot(!(abs_f32(sums.gap) < 1e30f)) != 0;
+  }
+  if (is_plain) {
+    t_shared = s_shared = 0.0f;
+    sums = none;
+    add_entries<true>(r, sums, teacher, student, t_plain, s_plain);
+  }
+  const float factor = exp2_fast(-t_shared);
+  sums.gap = lane_sum(factor * kLn2 * fma_f32(s_shared - t_shared, sums.t_sum, sums.gap));
+  sums.t_sum = lane_sum(factor * sums.t_sum);
+  sums.s_sum = lane_sum(exp2_fast(-s_shared) * sums.s_sum);
   return sums;
 }
 
-// Over the cluster, the same in every thread. `parts` holds 5 * kClusterParts; cluster_arrive came before.
-template <int Size>
-MIXTAPE_DEVICE KlSums cluster_sums(const KlSums& mine, int rank, Shared<float> parts) {
-  cluster_wait();
-  share_part<Size>(parts, rank, mine.t_max);
-  share_part<Size>(parts + kClusterParts, rank, mine.s_max);
-  share_part<Size>(parts + 2 * kClusterParts, rank, mine.t_sum);
-  share_part<Size>(parts + 3 * kClusterParts, rank, mine.s_sum);
-  share_part<Size>(parts + 4 * kClusterParts, rank, mine.gap);
-  cluster_arrive();
-  cluster_wait();
+// Over the cluster, the same in every thread.
+template <int Size, int Warps>
+MIXTAPE_DEVICE KlSums cluster_sums(const KlSums& mine, ClusterMeeting<Size, Warps, 5>& meeting) {
+  meeting.give(0, mine.t_max);
+  meeting.give(1, mine.s_max);
+  meeting.give(2, mine.t_sum);
+  meeting.give(3, mine.s_sum);
+  meeting.give(4, mine.gap);
+  meeting.await();
   KlSums all = no_sums();
-  for (int i = lane(); i < part_count<Size>(); i += kLanes) {
-    all.t_max = max_f32(all.t_max, parts[i]);
-    all.s_max = max_f32(all.s_max, parts[kClusterParts + i]);
-  }
+  meeting.for_parts([&](int i) {
+    all.t_max = max_f32(all.t_max, meeting.of(0)[i]);
+    all.s_max = max_f32(all.s_max, meeting.of(1)[i]);
+  });
   all.t_max = lane_max(all.t_max);
   all.s_max = lane_max(all.s_max);
-  for (int i = lane(); i < part_count<Size>(); i += kLanes) {
-    KlSums part{parts[i], parts[kClusterParts + i], parts[2 * kClusterParts + i],
-                parts[3 * kClusterParts + i], parts[4 * kClusterParts + i]};
+  meeting.for_parts([&](int i) {
+    KlSums part{meeting.of(0)[i], meeting.of(1)[i], meeting.of(2)[i], meeting.of(3)[i], meeting.of(4)[i]};
     move_maxima(part, all.t_max, all.s_max);
     all.t_sum += part.t_sum;
     all.s_sum += part.s_sum;
     all.gap += part.gap;
-  }
+  });
+  ++meeting.turn;
   all.t_sum = lane_sum(all.t_sum);
   all.s_sum = lane_sum(all.s_sum);
   all.gap = lane_sum(all.gap);
@@ -91,75 +98,120 @@ MIXTAPE_DEVICE KlSums cluster_sums(const KlSums& mine, int rank, Shared<float> p
 }
 
 // Over the cluster, as cluster_sums.
-template <class T, int Size, int Held, int N>
-MIXTAPE_DEVICE NearSums cluster_near_sums(Run<T, N, Held>& teacher, Shared<T> student, float scale,
-                                          const KlSums& all, int rank, Shared<float> parts) {
+template <class T, int Size, int Held>
+MIXTAPE_DEVICE NearSums cluster_near_sums(const ClusterRow<T, Size, Held>& r, Shared<T> teacher,
+                                          Shared<T> student, float scale, const KlSums& all,
+                                          ClusterMeeting<Size, kWarps<T>, 2>& meeting) {
+  constexpr int kPack = ClusterRow<T, Size, Held>::kPack;
   NearSums mine{0.0f, 0.0f};
-  MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) {
-    hide(teacher.packs[h]);
-    const Run<T, N, 1> t{{teacher.packs[h]}}, s{{load_pack<N>(student + place<N>(h))}};
+  for (int h = 0; h < Held && r.has(h); ++h) {
+    const Run<T, kPack, 1> t{{load_pack<kPack>(teacher + r.place(h))}},
+        s{{load_pack<kPack>(student + r.place(h))}};
     add_near_runs(mine, all, t, s, scale);
   }
-  const float gap = lane_sum(mine.gap), excess = lane_sum(mine.excess);
-  cluster_arrive();
-  cluster_wait();
-  share_part<Size>(parts, rank, gap);
-  share_part<Size>(parts + kClusterParts, rank, excess);
-  cluster_arrive();
-  cluster_wait();
+  meeting.give(0, lane_sum(mine.gap));
+  meeting.give(1, lane_sum(mine.excess));
+  meeting.await();
   NearSums sum{0.0f, 0.0f};
-  for (int i = lane(); i < part_count<Size>(); i += kLanes) {
-    sum.gap += parts[i];
-    sum.excess += parts[kClusterParts + i];
-  }
+  meeting.for_parts([&](int i) {
+    sum.gap += meeting.of(0)[i];
+    sum.excess += meeting.of(1)[i];
+  });
+  ++meeting.turn;
   return NearSums{lane_sum(sum.gap), lane_sum(sum.excess)};
 }
 
-template <class T, int Size, int Held>
-MIXTAPE_DEVICE void kl_div_cluster(const KlDivParams& p, Global<const T> teacher, Global<const T> student,
-                                   Global<const float> dloss, Global<float> loss, Global<T> dstudent,
-                                   Shared<T> s, Shared<float> parts) {
-  using Row = ClusterRow<T, Size, Held>;
-  cluster_arrive();
-  const Row r(p.cols);
-  Run<T, Row::kPack, Held> t;
-  hold_student(r, student, s);
-  hold_row(r, teacher, t);
-  const float weight = dloss[r.row] * p.inv_t;
-  wait_packs();
-  const KlSums all = cluster_sums<Size>(warp_sums(t, s, p.inv_t), r.rank, parts);
-  KlRow row;
-  float value = kl_loss(all, row);
-  if (value < kNearLoss)
-    value = near_loss(all, cluster_near_sums<T, Size>(t, s, p.inv_t, all, r.rank, parts));
-  if (r.first == 0) loss[r.row] = value;
-  const float t_max = finite_max(row.t_max), s_max = finite_max(row.s_max);
-  const float t_log = row.t_log * kLog2E, s_log = row.s_log * kLog2E;
-  const Global<T> out = dstudent + r.offset;
+// What a thread has of a pair of rows, and where the next pair comes from.
+template <class T>
+struct Landed {
+  Shared<T> teacher, student;
+  Global<const T> next_teacher, next_student;
+};
+
+// The gradient of the row's student, factor * (q - ratio * p): 0 where q and p are equal. Packs make room for the next row's one after the other.
+template <class T, int Size, int Held, class Log>
+MIXTAPE_DEVICE void put_gradient(const ClusterRow<T, Size, Held>& r, const Landed<T>& rows, const Log& t_log,
+                                 const Log& s_log, float ratio, float factor, Global<T> out) {
+  constexpr int kPack = ClusterRow<T, Size, Held>::kPack;
   MIXTAPE_UNROLL
   for (int h = 0; h < Held; ++h) {
     if (!r.has(h)) break;
-    hide(t.packs[h]);
-    const Pack<T, Row::kPack> in = load_pack<Row::kPack>(s + place<Row::kPack>(h));
-    Pack<T, Row::kPack> d;
+    Pack<T, kPack> t = load_pack<kPack>(rows.teacher + r.place(h)),
+                   s = load_pack<kPack>(rows.student + r.place(h));
+    hide(t);
+    hide(s);
+    if (r.row + 1 < r.end) {
+      copy_pack_async(rows.teacher + r.place(h), rows.next_teacher + h * r.step);
+      copy_pack_async(rows.student + r.place(h), rows.next_student + h * r.step);
+    }
+    Pack<T, kPack> d;
     MIXTAPE_UNROLL
-    for (int i = 0; i < Row::kPack; ++i) {
-      const float v = weight * (softmax_at_log2(to_f32(in.v[i]), p.inv_t, s_max, s_log) -
-                                softmax_at_log2(to_f32(t.packs[h].v[i]), p.inv_t, t_max, t_log));
-      d.v[i] = from_f32<T>(weight != 0.0f ? v : 0.0f);
+    for (int i = 0; i < kPack; ++i) {
+      const float p = exp2_fast(t_log(to_f32(t.v[i]))), q = exp2_fast(s_log(to_f32(s.v[i])));
+      d.v[i] = from_f32<T>(factor * fma_f32(-ratio, p, q));
     }
     store_pack(out + h * r.step, d);
   }
 }
 
-#define BOTH(T, SIZE, HELD, BLOCKS)                                                               \
-  MIXTAPE_CLUSTER_KERNEL(kl_div_forward_backward_##T##_cluster##SIZE##_##HELD, SIZE, 512, BLOCKS, \
-                         KlDivParams p, Global<const T> teacher, Global<const T> student,         \
-                         Global<const float> dloss, Global<float> loss, Global<T> dstudent) {     \
-    MIXTAPE_SHARED(float, parts, 5 * kClusterParts);                                              \
-    MIXTAPE_SHARED_DYNAMIC(T, memory);                                                            \
-    kl_div_cluster<T, SIZE, HELD>(p, teacher, student, dloss, loss, dstudent, memory, parts);     \
+template <class T, int Size, int Held>
+MIXTAPE_DEVICE void put_gradient(const ClusterRow<T, Size, Held>& r, const Landed<T>& rows, float scale,
+                                 float weight, const KlSums& all, Global<T> out) {
+  const PlainLog t_plain = plain_log(scale, all.t_max), s_plain = plain_log(scale, all.s_max);
+  const float ratio = all.s_sum / all.t_sum, factor = weight / all.s_sum;
+  if (!folds<T>(t_plain) || !folds<T>(s_plain))
+    return put_gradient(r, rows, t_plain, s_plain, ratio, factor, out);
+  const FoldedLog t_log = folded_log(t_plain), s_log = folded_log(s_plain);
+  const float t_shared = shared_part(t_log, t_plain), s_shared = shared_part(s_log, s_plain);
+  put_gradient(r, rows, t_log, s_log, exp2_fast(s_shared - t_shared) * ratio, exp2_fast(-s_shared) * factor,
+               out);
+}
+
+template <class T, int Size, int Held>
+MIXTAPE_DEVICE void kl_div_cluster(const KlDivParams& p, Global<const T> teacher, Global<const T> student,
+                                   Global<const float> dloss, Global<float> loss, Global<T> dstudent,
+                                   Shared<T> landing_t, ClusterMeeting<Size, kWarps<T>, 5> meeting,
+                                   ClusterMeeting<Size, kWarps<T>, 2> near_meeting) {
+  using Row = ClusterRow<T, Size, Held>;
+  Row r(p.rows, p.cols);
+  const Shared<T> landing_s = landing_t + Held * threads_x() * Row::kPack;
+  prepare_landing(r, landing_t, minus_infinity());
+  prepare_landing(r, landing_s, minus_infinity());
+  if (r.row < r.end) {
+    fetch_row(r, teacher + r.offset(), landing_t);
+    fetch_row(r, student + r.offset(), landing_s);
+  }
+  cluster_barrier();
+  for (; r.row < r.end; ++r.row) {
+    const float weight = dloss[r.row] * p.inv_t;
+    wait_packs();
+    const KlSums all = cluster_sums(warp_sums(r, landing_t, landing_s, p.inv_t), meeting);
+    KlRow row;
+    float value = kl_loss(all, row);
+    if (value < kNearLoss)
+      value = near_loss(all, cluster_near_sums(r, landing_t, landing_s, p.inv_t, all, near_meeting));
+    if (r.first == 0) loss[r.row] = value;
+    const Landed<T> rows{landing_t, landing_s, teacher + r.next_offset(), student + r.next_offset()};
+    if (weight != 0.0f) {
+      put_gradient(r, rows, p.inv_t, weight, all, dstudent + r.offset());
+      continue;
+    }
+    store_zeros(r, dstudent + r.offset());
+    if (r.row + 1 == r.end) break;
+    fetch_row(r, rows.next_teacher, landing_t);
+    fetch_row(r, rows.next_student, landing_s);
+  }
+}
+
+#define BOTH(T, SIZE, HELD, THREADS, BLOCKS)                                                             \
+  MIXTAPE_CLUSTER_KERNEL(kl_div_forward_backward_##T##_cluster##SIZE##_##HELD, SIZE, THREADS, BLOCKS,    \
+                         KlDivParams p, Global<const T> teacher, Global<const T> student,                \
+                         Global<const float> dloss, Global<float> loss, Global<T> dstudent) {            \
+    MIXTAPE_SHARED(float, parts, (ClusterMeeting<SIZE, kWarps<T>, 7>::kFloats));                         \
+    MIXTAPE_SHARED(std::uint64_t, arrivals, 4);                                                          \
+    MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                   \
+    kl_div_cluster<T, SIZE, HELD>(p, teacher, student, dloss, loss, dstudent, memory, {parts, arrivals}, \
+                                  {parts + ClusterMeeting<SIZE, kWarps<T>, 5>::kFloats, arrivals + 2});  \
   }
 MIXTAPE_CLUSTER_SHAPES(BOTH)
 

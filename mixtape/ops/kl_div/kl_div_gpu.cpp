@@ -46,7 +46,7 @@ void both(const Call& call) {
                                                    : nullptr;
   if (obstacle == nullptr) {
     call.launch(kernel, shape.grid, shape.block, p, {teacher, student, dloss, loss, dstudent},
-                shape.block_bytes());
+                2 * shape.block_bytes());
     return;
   }
   trace_pass_over(call.dispatch.kernel + "_cluster*", obstacle);

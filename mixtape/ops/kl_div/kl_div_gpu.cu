@@ -51,8 +51,7 @@ MIXTAPE_DEVICE void kl_div_forward(const KlDivParams& p, Global<const T> teacher
   const Global<const T> t = teacher + row * p.cols;
   const Global<const S> s = student + row * p.cols;
   const bool is_dense = are_dense<kPack>(teacher, student, p.cols);
-  const KlSums mine =
-      is_dense ? row_sums<kPack>(t, s, p.cols, p.inv_t) : row_sums<1>(t, s, p.cols, p.inv_t);
+  const KlSums mine = is_dense ? row_sums<kPack>(t, s, p.cols, p.inv_t) : row_sums<1>(t, s, p.cols, p.inv_t);
   const KlSums all = block_sums(mine, scratch);
   KlRow r;
   float value = kl_loss(all, r);

@@ -97,8 +97,7 @@ MIXTAPE_DEVICE void kl_div_top_k_forward(const KlDivParams& p, Global<const T> t
     } else {
       value = kl_loss(sums, r);
       if (value < kNearLoss)
-        value =
-            near_loss(sums, chosen_near_sums(p, teacher + row * p.k, entries, at, sums, scratch));
+        value = near_loss(sums, chosen_near_sums(p, teacher + row * p.k, entries, at, sums, scratch));
     }
   }
   if (thread_x() != 0) return;

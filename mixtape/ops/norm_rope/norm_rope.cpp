@@ -53,7 +53,7 @@ void norm_rope_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& 
   check_like(op, "dy", dy, "x", x);
   Gradients out(op, encoder);
   out.add("dx", dx, "x", x, {x});
-  out.add("dw", dw, "w", w, {x, w, rstd, dy});
+  out.add("dw", dw, "w", w, {x, w, rstd, dy, turns.positions, turns.inv_freq});
   if (out.writes().empty()) return;
   params.wanted = out.wanted();
   params.accumulate = out.accumulate();

@@ -26,9 +26,8 @@ void forward(const Call& call) {
   const Buffer &x = call.read(0), &w = call.read(1), &y = call.write(0);
   const RopeAngles angles = rope_angles(call, p.rope, call.read(2), call.read(3), 1.0f);
   const Shape shape = shape_of(p.rope, x.dtype(), is_aligned(x) && is_aligned(w) && is_aligned(y));
-  const std::int64_t heads_each = shape.suffix == "_any" ? 1 : kNormRopeHeads;
-  const std::int64_t rows = p.norm.rows * ceil_div(p.rope.heads, heads_each);
-  call.launch(call.dispatch.kernel + shape.suffix, grid_of(ceil_div(rows, shape.block[1])), shape.block, p,
+  const std::int64_t heads = p.norm.rows * p.rope.heads;
+  call.launch(call.dispatch.kernel + shape.suffix, grid_of(ceil_div(heads, shape.block[1])), shape.block, p,
               {x, w, angles.cos, angles.sin, y, call.write(1)});
 }
 

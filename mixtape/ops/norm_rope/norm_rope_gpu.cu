@@ -15,28 +15,28 @@ MIXTAPE_DEVICE float head_sum(float v) {
 
 // The 2N dimensions of a unit, zeros where it has none.
 template <class T, int N>
-MIXTAPE_DEVICE void load_unit(Global<const T> head, const RopeUnit& u, bool has, float (&values)[2 * N]) {
-  Pack<T, N> a = Pack<T, N>{}, b = Pack<T, N>{};
-  if (has) a = load_pack<N>(head + u.a);
-  if (has && u.has_b) b = load_pack<N>(head + u.b);
-  MIXTAPE_UNROLL
-  for (int i = 0; i < N; ++i) {
-    values[i] = to_f32(a.v[i]);
-    values[N + i] = to_f32(b.v[i]);
+struct UnitPacks {
+  Pack<T, N> a, b;
+
+  MIXTAPE_DEVICE void load(Global<const T> head, const RopeUnit& u, bool has) {
+    a = b = Pack<T, N>{};
+    if (has) a = load_pack<N>(head + u.a);
+    if (has && u.has_b) b = load_pack<N>(head + u.b);
   }
-}
+  MIXTAPE_DEVICE float at(int i) const { return to_f32(i < N ? a.v[i % N] : b.v[i % N]); }
+};
 
 // What a thread of a token's heads knows before it sees them.
 template <class W, int N>
 struct UnitTurn {
   RopeUnit unit;
   bool has;
-  float weight[2 * N];
+  UnitPacks<W, N> weight;
 
   MIXTAPE_DEVICE void start(const RopeParams& p, int number, Global<const W> w) {
     unit = rope_unit<N>(p, number);
     has = unit.a < p.head_dim;
-    load_unit<W, N>(w, unit, has, weight);
+    weight.load(w, unit, has);
   }
   MIXTAPE_DEVICE void turn_by(const RopeParams& p, std::int64_t angle_at, Global<const float> cos,
                               Global<const float> sin, float (&values)[2 * N]) const {
@@ -56,33 +56,22 @@ template <class T, class W>
 MIXTAPE_DEVICE void norm_rope_forward_held(const NormRopeParams& p, Global<const T> x, Global<const W> w,
                                            Global<const float> cos, Global<const float> sin, Global<T> y,
                                            Global<float> rstd) {
-  constexpr int kPack = 16 / sizeof(T), kHeads = kNormRopeHeads;
-  const std::int64_t heads = p.rope.heads, groups = (heads + kHeads - 1) / kHeads,
-                     rows = p.norm.rows * groups;
-  const std::int64_t row = row_index() < rows ? row_index() : rows;
-  const std::int64_t token = quotient(row, groups, rows + 1), first = (row - token * groups) * kHeads;
+  constexpr int kPack = 16 / sizeof(T);
+  const std::int64_t heads = p.norm.rows * p.rope.heads, head = row_index(), at = head * p.rope.head_dim;
   UnitTurn<W, kPack> t;
   t.start(p.rope, thread_x(), w);
-  float values[kHeads][2 * kPack];
+  UnitPacks<T, kPack> packs;
+  packs.load(x + at, t.unit, t.has && head < heads);
+  float sum = 0.0f, values[2 * kPack];
   MIXTAPE_UNROLL
-  for (int h = 0; h < kHeads; ++h)
-    load_unit<T, kPack>(x + (token * heads + first + h) * p.rope.head_dim, t.unit,
-                        t.has && row < rows && first + h < heads, values[h]);
-  const std::int64_t angle_at = row < rows ? angle_row(p.rope, token) * p.rope.pairs : 0;
+  for (int i = 0; i < 2 * kPack; ++i) sum = fma_f32(packs.at(i), packs.at(i), sum);
+  const float r = head_rstd(p, head_sum(sum));
+  if (head >= heads) return;
+  if (thread_x() == 0) rstd[head] = r;
   MIXTAPE_UNROLL
-  for (int h = 0; h < kHeads; ++h) {
-    float sum = 0.0f;
-    MIXTAPE_UNROLL
-    for (int i = 0; i < 2 * kPack; ++i) sum = fma_f32(values[h][i], values[h][i], sum);
-    const float r = head_rstd(p, head_sum(sum));
-    if (row >= rows || first + h >= heads) continue;
-    const std::int64_t head = token * heads + first + h;
-    if (thread_x() == 0) rstd[head] = r;
-    MIXTAPE_UNROLL
-    for (int i = 0; i < 2 * kPack; ++i) values[h][i] = values[h][i] * r * t.weight[i];
-    t.turn_by(p.rope, angle_at, cos, sin, values[h]);
-    t.put_unit(y + head * p.rope.head_dim, values[h], false);
-  }
+  for (int i = 0; i < 2 * kPack; ++i) values[i] = packs.at(i) * r * t.weight.at(i);
+  t.turn_by(p.rope, angle_row(p.rope, quotient(head, p.rope.heads, heads)) * p.rope.pairs, cos, sin, values);
+  t.put_unit(y + at, values, false);
 }
 
 // Units of one pair, or of two dimensions that have none.
@@ -104,10 +93,9 @@ MIXTAPE_DEVICE void norm_rope_forward_any(const NormRopeParams& p, Global<const 
   for (int unit = thread_x(); unit < units_of_one(p.rope); unit += kLanes) {
     UnitTurn<W, 1> t;
     t.start(p.rope, unit, w);
-    float values[2];
-    load_unit<T, 1>(x + at, t.unit, true, values);
-    values[0] = values[0] * r * t.weight[0];
-    values[1] = values[1] * r * t.weight[1];
+    UnitPacks<T, 1> packs;
+    packs.load(x + at, t.unit, true);
+    float values[2] = {packs.at(0) * r * t.weight.at(0), packs.at(1) * r * t.weight.at(1)};
     t.turn_by(p.rope, angle_at, cos, sin, values);
     t.put_unit(y + at, values, false);
   }
@@ -133,23 +121,23 @@ MIXTAPE_DEVICE std::int64_t token_of(const NormRopeParams& p, std::int64_t i) {
   return (i - s * p.rope.batch) * p.rope.length + s;
 }
 
-// Of 2N dimensions of a head: g, which dy becomes; g*w*x is added to `dot`, g*x*rstd to dw.
-template <int N>
-MIXTAPE_DEVICE void add_unit(const float (&x)[2 * N], const float (&g)[2 * N], const float (&w)[2 * N],
+// g, which dy becomes, of 2N dimensions of a head; g*w*x is added to `dot`, g*x*rstd to dw.
+template <class T, class W, int N>
+MIXTAPE_DEVICE void add_unit(const UnitPacks<T, N>& x, const UnitPacks<W, N>& w, const float (&g)[2 * N],
                              float rstd, float& dot, float (&dw)[2 * N]) {
   MIXTAPE_UNROLL
   for (int i = 0; i < 2 * N; ++i) {
-    dot = fma_f32(g[i] * w[i], x[i], dot);
-    dw[i] = fma_f32(g[i], x[i] * rstd, dw[i]);
+    dot = fma_f32(g[i] * w.at(i), x.at(i), dot);
+    dw[i] = fma_f32(g[i], x.at(i) * rstd, dw[i]);
   }
 }
 
 // g becomes dx = rstd * (g*w - x*slope).
-template <int N>
-MIXTAPE_DEVICE void make_dx(const float (&x)[2 * N], float (&g)[2 * N], const float (&w)[2 * N], float rstd,
+template <class T, class W, int N>
+MIXTAPE_DEVICE void make_dx(const UnitPacks<T, N>& x, const UnitPacks<W, N>& w, float (&g)[2 * N], float rstd,
                             float slope) {
   MIXTAPE_UNROLL
-  for (int i = 0; i < 2 * N; ++i) g[i] = rstd * fma_f32(-x[i], slope, g[i] * w[i]);
+  for (int i = 0; i < 2 * N; ++i) g[i] = rstd * fma_f32(-x.at(i), slope, g[i] * w.at(i));
 }
 
 MIXTAPE_DEVICE float slope_of(const NormRopeParams& p, float dot, float rstd) {
@@ -189,28 +177,31 @@ MIXTAPE_DEVICE void norm_rope_backward_held(const NormRopeParams& p, Global<cons
   float dw[2 * kPack] = {};
   for (std::int64_t from = 0; from < count; from += threads_y()) {
     const std::int64_t row = from + thread_y() < count ? from + thread_y() : count;
-    const std::int64_t i = quotient(row, groups, count + 1), first = (row - i * groups) * kHeads;
-    const std::int64_t token = row < count ? token_of(p, begin + i) : 0;
-    float in[kHeads][2 * kPack], g[kHeads][2 * kPack], r[kHeads];
+    const std::int64_t above = quotient(row, groups, count + 1), first = (row - above * groups) * kHeads;
+    const std::int64_t token = row < count ? token_of(p, begin + above) : 0;
+    UnitPacks<T, kPack> in[kHeads], upstream[kHeads];
+    float r[kHeads];
     MIXTAPE_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       const std::int64_t head = token * heads + first + h;
       const bool has = row < count && first + h < heads;
       r[h] = has ? static_cast<float>(rstd[head]) : 0.0f;
-      load_unit<T, kPack>(x + head * p.rope.head_dim, t.unit, t.has && has, in[h]);
-      load_unit<T, kPack>(dy + head * p.rope.head_dim, t.unit, t.has && has, g[h]);
+      in[h].load(x + head * p.rope.head_dim, t.unit, t.has && has);
+      upstream[h].load(dy + head * p.rope.head_dim, t.unit, t.has && has);
     }
     const std::int64_t angle_at = angle_row(p.rope, token) * p.rope.pairs;
     MIXTAPE_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       const std::int64_t head = token * heads + first + h;
-      float dot = 0.0f;
-      t.turn_by(p.rope, angle_at, cos, sin, g[h]);
-      add_unit<kPack>(in[h], g[h], t.weight, r[h], dot, dw);
+      float dot = 0.0f, g[2 * kPack];
+      MIXTAPE_UNROLL
+      for (int i = 0; i < 2 * kPack; ++i) g[i] = upstream[h].at(i);
+      t.turn_by(p.rope, angle_at, cos, sin, g);
+      add_unit(in[h], t.weight, g, r[h], dot, dw);
       const float slope = slope_of(p, head_sum(dot), r[h]);
       if ((p.wanted & p.dx) == 0 || row >= count || first + h >= heads) continue;
-      make_dx<kPack>(in[h], g[h], t.weight, r[h], slope);
-      t.put_unit(dx + head * p.rope.head_dim, g[h], (p.accumulate & p.dx) != 0);
+      make_dx(in[h], t.weight, g, r[h], slope);
+      t.put_unit(dx + head * p.rope.head_dim, g, (p.accumulate & p.dx) != 0);
     }
   }
   if ((p.wanted & p.dw) != 0) put_share<W, kPack>(p, t, dw, partials + block_x() * p.norm.cols, rows);
@@ -235,17 +226,19 @@ MIXTAPE_DEVICE void norm_rope_backward_any(const NormRopeParams& p, Global<const
       for (int number = thread_x(); number < units_of_one(p.rope); number += kLanes) {
         UnitTurn<W, 1> t;
         t.start(p.rope, number, w);
-        float in[2], g[2], share[2] = {};
-        load_unit<T, 1>(x + at, t.unit, true, in);
-        load_unit<T, 1>(dy + at, t.unit, true, g);
+        UnitPacks<T, 1> in, upstream;
+        in.load(x + at, t.unit, true);
+        upstream.load(dy + at, t.unit, true);
+        float g[2] = {upstream.at(0), upstream.at(1)};
         t.turn_by(p.rope, angle_at, cos, sin, g);
         if (pass == 0) {
-          if ((p.wanted & p.dw) != 0 && row > begin * p.rope.heads)
-            load_unit<float, 1>(partial, t.unit, true, share);
-          add_unit<1>(in, g, t.weight, r, dot, share);
+          UnitPacks<float, 1> sum;
+          sum.load(partial, t.unit, (p.wanted & p.dw) != 0 && row > begin * p.rope.heads);
+          float share[2] = {sum.at(0), sum.at(1)};
+          add_unit(in, t.weight, g, r, dot, share);
           if ((p.wanted & p.dw) != 0) t.put_unit(partial, share, false);
         } else if ((p.wanted & p.dx) != 0) {
-          make_dx<1>(in, g, t.weight, r, slope);
+          make_dx(in, t.weight, g, r, slope);
           t.put_unit(dx + at, g, (p.accumulate & p.dx) != 0);
         }
       }

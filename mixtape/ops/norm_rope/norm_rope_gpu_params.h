@@ -4,9 +4,7 @@
 
 namespace mixtape {
 
-// A thread has the same dimensions of this many heads of a token: its angles are read once for them.
-inline constexpr int kNormRopeHeads = 4;
-// Of two tensors, with shares of dw: fewer.
+// In backward a thread has the same dimensions of this many heads of a token: its angles are read once for them.
 inline constexpr int kNormRopeBackwardHeads = 2;
 
 }  // namespace mixtape

@@ -3,7 +3,7 @@
 // Shapes: x, y, dy, dx [..., cols], any cols >= 1. f32, bf16, f16; sums in f32, outputs rounded once.
 // Saved for backward: y.
 // Deterministic. A row of -inf gives NaN, a NaN in a row makes the row NaN.
-// Accuracy: forward 4 + |x - max| units of f32, half a unit more in 16 bits, and 2^-126;
+// Accuracy: forward 8 + |x - max| units of f32, half a unit more in 16 bits, and 2^-126;
 //   backward, of the y that was saved, 2 units + (8 + cols/16) * 2^-24 * max|dy| * y.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, or an empty row.
 #pragma once

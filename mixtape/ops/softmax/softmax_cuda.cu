@@ -1,5 +1,5 @@
 // sm_90a alone.
-// Rows too long for the registers of a block: a cluster holds one, so that it is read once.
+// Rows too long for the registers of a block: a cluster holds one, so that it is read once, while it fetches the next.
 #include "mixtape/backend/gpu/logits_cluster.h"
 #include "mixtape/ops/softmax/softmax_params.h"
 
@@ -7,94 +7,99 @@ namespace mixtape {
 
 template <class T, int Size, int Held>
 MIXTAPE_DEVICE void softmax_forward_cluster(const SoftmaxParams& p, Global<const T> x, Global<T> y,
-                                            Shared<float> parts) {
+                                            Shared<T> landing, ClusterMeeting<Size, kWarps<T>, 2> meeting) {
   using Row = ClusterRow<T, Size, Held>;
-  cluster_arrive();
-  const Row r(p.cols);
-  Run<T, Row::kPack, Held> held;
-  hold_row(r, x, held);
-  const LogSum all = cluster_log_sum<Size>(warp_log_sum(held), r.rank, parts);
-  const float shift = finite_max(all.max), factor = 1.0f / all.sum;
-  MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) {
-    if (!r.has(h)) break;
-    Pack<T, Row::kPack> out;
+  Row r(p.rows, p.cols);
+  prepare_landing(r, landing, minus_infinity());
+  if (r.row < r.end) fetch_row(r, x + r.offset(), landing);
+  cluster_barrier();
+  for (; r.row < r.end; ++r.row) {
+    Run<T, Row::kPack, Held> held;
+    wait_packs();
+    take_row(r, landing, held);
+    if (r.row + 1 < r.end) fetch_row(r, x + r.next_offset(), landing);
+    float powers[Held][Row::kPack], factor;
+    const LogSum mine = warp_powers(held, powers, factor);
+    const LogSum all = cluster_log_sum(mine, meeting);
+    factor *= rescale(mine.max, all.max) / all.sum;
     MIXTAPE_UNROLL
-    for (int i = 0; i < Row::kPack; ++i)
-      out.v[i] = from_f32<T>(exp_fast(to_f32(held.packs[h].v[i]) - shift) * factor);
-    store_pack(y + (r.offset + h * r.step), out);
+    for (int h = 0; h < Held; ++h) {
+      if (!r.has(h)) break;
+      Pack<T, Row::kPack> out;
+      MIXTAPE_UNROLL
+      for (int i = 0; i < Row::kPack; ++i) out.v[i] = from_f32<T>(powers[h][i] * factor);
+      store_pack(y + (r.offset() + h * r.step), out);
+    }
   }
 }
 
-#define FORWARD(T, SIZE, HELD, BLOCKS)                                                                     \
-  MIXTAPE_CLUSTER_KERNEL(softmax_forward_##T##_cluster##SIZE##_##HELD, SIZE, 512, BLOCKS, SoftmaxParams p, \
-                         Global<const T> x, Global<T> y) {                                                 \
-    MIXTAPE_SHARED(float, parts, 2 * kClusterParts);                                                       \
-    softmax_forward_cluster<T, SIZE, HELD>(p, x, y, parts);                                                \
+#define FORWARD(T, SIZE, HELD, THREADS, BLOCKS)                                               \
+  MIXTAPE_CLUSTER_KERNEL(softmax_forward_##T##_cluster##SIZE##_##HELD, SIZE, THREADS, BLOCKS, \
+                         SoftmaxParams p, Global<const T> x, Global<T> y) {                   \
+    MIXTAPE_SHARED(float, parts, (ClusterMeeting<SIZE, kWarps<T>, 2>::kFloats));              \
+    MIXTAPE_SHARED(std::uint64_t, arrivals, 2);                                               \
+    MIXTAPE_SHARED_DYNAMIC(T, memory);                                                        \
+    softmax_forward_cluster<T, SIZE, HELD>(p, x, y, memory, {parts, arrivals});               \
   }
 MIXTAPE_CLUSTER_SHAPES(FORWARD)
 
-// y stays in registers, dy in shared memory.
+// y stays in registers, dy in shared memory. Of a cluster's rows none is fetched ahead: two tensors would take the
+// registers that keep two blocks on a multiprocessor.
 template <class T, int Size, int Held>
 MIXTAPE_DEVICE void softmax_backward_cluster(const SoftmaxParams& p, Global<const T> y, Global<const T> dy,
-                                             Global<T> dx, Shared<T> held_dy, Shared<float> parts) {
+                                             Global<T> dx, Shared<T> held_dy,
+                                             ClusterMeeting<Size, kWarps<T>, 1> meeting) {
   using Row = ClusterRow<T, Size, Held>;
-  cluster_arrive();
-  const Row r(p.cols);
-  Pack<T, Row::kPack> held_y[Held];
-  MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) {
-    if (r.has(h))
-      copy_pack_async(held_dy + (h * threads_x() + thread_x()) * Row::kPack, dy + (r.offset + h * r.step));
-  }
-  MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) {
-    if (r.has(h)) held_y[h] = load_pack<Row::kPack>(y + (r.offset + h * r.step));
-  }
-  wait_packs();
-  float dot = 0.0f;
-  MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) {
-    if (!r.has(h)) break;
-    const Pack<T, Row::kPack> d =
-        load_pack<Row::kPack>(held_dy + (h * threads_x() + thread_x()) * Row::kPack);
-    float part = 0.0f;
+  constexpr int kPack = Row::kPack;
+  Row r(p.rows, p.cols);
+  prepare_landing(r, held_dy, 0.0f);
+  cluster_barrier();
+  for (; r.row < r.end; ++r.row, ++meeting.turn) {
+    fetch_row(r, dy + r.offset(), held_dy);
+    Pack<T, kPack> held_y[Held];
     MIXTAPE_UNROLL
-    for (int i = 0; i < Row::kPack; ++i) part = fma_f32(to_f32(held_y[h].v[i]), to_f32(d.v[i]), part);
-    dot += part;
-  }
-  dot = lane_sum(dot);
-  MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) hide(held_y[h]);
-  cluster_wait();
-  share_part<Size>(parts, r.rank, dot);
-  cluster_arrive();
-  cluster_wait();
-  dot = 0.0f;
-  for (int i = lane(); i < part_count<Size>(); i += kLanes) dot += parts[i];
-  dot = lane_sum(dot);
-  MIXTAPE_UNROLL
-  for (int h = 0; h < Held; ++h) {
-    if (!r.has(h)) break;
-    const Pack<T, Row::kPack> d =
-        load_pack<Row::kPack>(held_dy + (h * threads_x() + thread_x()) * Row::kPack);
-    Pack<T, Row::kPack> out;
-    if (p.accumulate != 0) out = load_pack<Row::kPack>(dx + (r.offset + h * r.step));
+    for (int h = 0; h < Held; ++h)
+      held_y[h] = load_pack_or<kPack>(y + (r.offset() + h * r.step), r.has(h), from_f32<T>(0.0f));
+    wait_packs();
+    float dot = 0.0f;
     MIXTAPE_UNROLL
-    for (int i = 0; i < Row::kPack; ++i) {
-      const float v = to_f32(held_y[h].v[i]) * (to_f32(d.v[i]) - dot);
-      out.v[i] = from_f32<T>(p.accumulate != 0 ? to_f32(out.v[i]) + v : v);
+    for (int h = 0; h < Held; ++h) {
+      const Pack<T, kPack> d = load_pack<kPack>(held_dy + r.place(h));
+      float part = 0.0f;
+      MIXTAPE_UNROLL
+      for (int i = 0; i < kPack; ++i) part = fma_f32(to_f32(held_y[h].v[i]), to_f32(d.v[i]), part);
+      dot += part;
     }
-    store_pack(dx + (r.offset + h * r.step), out);
+    meeting.give(0, lane_sum(dot));
+    MIXTAPE_UNROLL
+    for (int h = 0; h < Held; ++h) hide(held_y[h]);
+    meeting.await();
+    dot = 0.0f;
+    meeting.for_parts([&](int i) { dot += meeting.of(0)[i]; });
+    dot = lane_sum(dot);
+    MIXTAPE_UNROLL
+    for (int h = 0; h < Held; ++h) {
+      if (!r.has(h)) break;
+      const Pack<T, kPack> d = load_pack<kPack>(held_dy + r.place(h));
+      Pack<T, kPack> out;
+      if (p.accumulate != 0) out = load_pack<kPack>(dx + (r.offset() + h * r.step));
+      MIXTAPE_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const float v = to_f32(held_y[h].v[i]) * (to_f32(d.v[i]) - dot);
+        out.v[i] = from_f32<T>(p.accumulate != 0 ? to_f32(out.v[i]) + v : v);
+      }
+      store_pack(dx + (r.offset() + h * r.step), out);
+    }
   }
 }
 
-#define BACKWARD(T, SIZE, HELD, BLOCKS)                                                                     \
-  MIXTAPE_CLUSTER_KERNEL(softmax_backward_##T##_cluster##SIZE##_##HELD, SIZE, 512, BLOCKS, SoftmaxParams p, \
-                         Global<const T> y, Global<const T> dy, Global<T> dx) {                             \
-    MIXTAPE_SHARED(float, parts, kClusterParts);                                                            \
-    MIXTAPE_SHARED_DYNAMIC(T, held_dy);                                                                     \
-    softmax_backward_cluster<T, SIZE, HELD>(p, y, dy, dx, held_dy, parts);                                  \
+#define BACKWARD(T, SIZE, HELD, THREADS, BLOCKS)                                                 \
+  MIXTAPE_CLUSTER_KERNEL(softmax_backward_##T##_cluster##SIZE##_##HELD, SIZE, THREADS, BLOCKS,   \
+                         SoftmaxParams p, Global<const T> y, Global<const T> dy, Global<T> dx) { \
+    MIXTAPE_SHARED(float, parts, (ClusterMeeting<SIZE, kWarps<T>, 1>::kFloats));                 \
+    MIXTAPE_SHARED(std::uint64_t, arrivals, 2);                                                  \
+    MIXTAPE_SHARED_DYNAMIC(T, held_dy);                                                          \
+    softmax_backward_cluster<T, SIZE, HELD>(p, y, dy, dx, held_dy, {parts, arrivals});           \
   }
 MIXTAPE_CLUSTER_SHAPES(BACKWARD)
 

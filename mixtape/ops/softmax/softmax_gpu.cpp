@@ -42,10 +42,10 @@ Choice choice_of(const Call& call, bool are_packs, int held) {
 }
 
 void forward(const Call& call) {
-  const Choice c =
-      choice_of(call, rows_are_packs({&call.read(0), &call.write(0)}), call.dtype(0) == DType::f32 ? 8 : 4);
+  const Choice c = choice_of(call, rows_are_packs({&call.read(0), &call.write(0)}),
+                             call.dtype(0) == DType::f32 ? 8 : 4);
   call.launch(call.dispatch.kernel + c.suffix, c.grid, c.block, call.params<SoftmaxParams>(),
-              {call.read(0), call.write(0)});
+              {call.read(0), call.write(0)}, c.shared_bytes);
 }
 
 void backward(const Call& call) {

@@ -43,15 +43,18 @@ MIXTAPE_DEVICE void softmax_forward_held(const SoftmaxParams& p, Global<const T>
                      step = static_cast<std::int64_t>(threads_x()) * kPack;
   Run<T, kPack, Held> held;
   load_run(x + row * p.cols, at, step, p.cols, held);
-  LogSum all{minus_infinity(), 0.0f};
-  add_run(all, held, 1.0f);
-  all = row_log_sum(all, scratch);
-  const float max = finite_max(all.max), factor = 1.0f / all.sum;
+  float powers[Held][kPack], factor;
+  const float max = run_max(held);
+  const LogSum all = row_log_sum(LogSum{max, powers_of(held, max, powers, factor)}, scratch);
+  factor *= rescale(max, all.max) / all.sum;
   const Global<T> out = y + row * p.cols;
   MIXTAPE_UNROLL
   for (int h = 0; h < Held; ++h) {
     if (at + h * step >= p.cols) break;
-    store_pack(out + (at + h * step), softmax_pack(held.packs[h], max, factor));
+    Pack<T, kPack> pack;
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kPack; ++i) pack.v[i] = from_f32<T>(powers[h][i] * factor);
+    store_pack(out + (at + h * step), pack);
   }
 }
 
