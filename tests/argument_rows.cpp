@@ -260,6 +260,7 @@ std::vector<ArgumentRow> rows_of_calls() {
       {"layout_permute_backward", "dy f32 C,T; dx* f32 T,C", CALL(permute_backward(e, {1, 0}, b[0], b[1]))},
       {"layout_slice_forward", "x f32 T,C; y* f32 T,k", CALL(slice_forward(e, b[0], 1, 0, b[1]))},
       {"layout_slice_backward", "dy f32 T,k; dx* f32 T,C", CALL(slice_backward(e, 1, 0, b[0], b[1]))},
+      {"layout_put_forward", "x f32 T,k; start u32 1; y* f32 T,C", CALL(put_forward(e, b[0], 1, b[1], b[2]))},
       {"layout_concat_forward", "x f32 T,k; y* f32 T,C", CALL(concat_forward(e, b[0], 1, 0, b[1]))},
       {"layout_concat_backward", "dy f32 T,C; dx* f32 T,k", CALL(concat_backward(e, 1, 0, b[0], b[1]))},
       {"layout_expand_forward", "x f32 T,1,C; y* f32 B,T,E,C", CALL(expand_forward(e, b[0], b[1]))},

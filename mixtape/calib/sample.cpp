@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
+#include "mixtape/nn/generation_step.h"
 #include "mixtape/ops/sampling/sampling.h"
 #include "mixtape/ops/take_along_axis/take_along_axis.h"
 
@@ -57,6 +59,28 @@ Buffer last_positions(Tape& tape, const Buffer& hidden) {
     tape.encoder().copy(all.slice(at, at + 1), last.slice(r, r + 1));
   }
   return last;
+}
+
+// Of the model after all that was seen; f32 [rows, vocab]. The step is made where there is one more token than the state
+// holds, and given up with the state.
+Buffer next_logits(const CausalLm& model, Tape& tape, const std::vector<TokenRow>& seen, std::int64_t most,
+                   GenerationState& state, std::optional<GenerationStep>& step) {
+  const std::int64_t length = std::ssize(seen[0]);
+  if (model.starts_over(state.length, length)) {
+    step.reset();
+    state = {};
+  }
+  if (state.length > 0 && length == state.length + 1 &&
+      GenerationStep::is_possible(model, tape.device(), most)) {
+    if (!step) step.emplace(model, tape, state, most);
+    std::vector<std::uint32_t> last;
+    for (const TokenRow& row : seen) last.push_back(row.back());
+    return step->logits(last);
+  }
+  ForwardOptions forward;
+  forward.state = &state;
+  const Var hidden = model.hidden(id_buffer(tape.device(), seen, state.length), forward);
+  return model.logits(tape.constant(last_positions(tape, hidden.value()))).value();
 }
 
 // The tokens among the last `count` of a row, each once.
@@ -126,19 +150,17 @@ std::vector<TokenRow> sample(const CausalLm& model, Tape& tape, const std::vecto
   require(state.length < std::ssize(prompts[0]), "sample: the state holds ", state.length,
           " tokens, expected fewer than the ", prompts[0].size(), " of each prompt");
   const bool penalizes = options.repeat_penalty != 1.0 && options.repeat_last > 0;
-  ForwardOptions forward;
-  forward.state = &state;
+  std::optional<GenerationStep> step;
+  const std::int64_t most = std::ssize(prompts[0]) + count;
   std::vector<TokenRow> rows = prompts, seen = prompts;
   std::vector<bool> stopped(rows.size(), false);
   for (std::int64_t i = 0; i < count; ++i) {
     hooks.throw_if_stopped("sampling");
-    if (model.starts_over(state.length, std::ssize(seen[0]))) state = {};
-    const Var hidden = model.hidden(id_buffer(tape.device(), seen, state.length), forward);
-    const Buffer logits = model.logits(tape.constant(last_positions(tape, hidden.value()))).value();
+    const Buffer logits = next_logits(model, tape, seen, most, state, step);
     if (penalizes) penalize(tape, logits, seen, options);
-    const std::uint64_t step = prompts[0].size() + static_cast<std::uint64_t>(i);
+    const std::uint64_t position = prompts[0].size() + static_cast<std::uint64_t>(i);
     sample_forward(tape.encoder(), logits,
-                   {options.temperature, options.top_p, options.seed, step, options.top_k, options.min_p},
+                   {options.temperature, options.top_p, options.seed, position, options.top_k, options.min_p},
                    ids);
     take_along_axis_forward(tape.encoder(), logits, ids.reshape({batch, 1}), chosen);
     tape.encoder().commit_and_wait();

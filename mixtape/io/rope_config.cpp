@@ -173,8 +173,12 @@ const char* name(RopeType type) {
   return "unknown";
 }
 
+bool RopeConfig::allows(std::int64_t length) const {
+  return type != RopeType::dynamic || length <= original_max_position_embeddings;
+}
+
 void RopeConfig::check_length(std::int64_t length) const {
-  if (type != RopeType::dynamic || length <= original_max_position_embeddings) return;
+  if (allows(length)) return;
   fail(ErrorCode::not_supported, "model: a sequence of ", length, " tokens, with rope type dynamic expected ",
        original_max_position_embeddings, " (max_position_embeddings) or fewer");
 }

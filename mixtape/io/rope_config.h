@@ -48,8 +48,10 @@ struct RopeConfig {
   bool is_long(std::int64_t length) const {
     return type == RopeType::longrope && length > original_max_position_embeddings;
   }
-  // Throws not_supported for a sequence of more tokens than the settings say frequencies for: dynamic ones change with
-  // every token beyond the original length, also those of tokens that are rotated already.
+  // Whether the settings say frequencies for a sequence of so many tokens: dynamic ones change with every token beyond
+  // the original length, also those of tokens that are rotated already.
+  bool allows(std::int64_t length) const;
+  // Throws not_supported where they don't.
   void check_length(std::int64_t length) const;
 };
 

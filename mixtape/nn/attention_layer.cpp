@@ -69,7 +69,7 @@ Var AttentionLayer::turned(const Var& heads, const Norm& norm, const Buffer& pos
 }
 
 Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Rotation& rotation,
-                            AttentionState* state) const {
+                            AttentionState* state, const Buffer& lengths) const {
   const std::int64_t dim = spec_.head_dim;
   const Flat flat = project(x);
   Var q = by_head(flat.q, spec_.heads), gate;
@@ -80,18 +80,22 @@ Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Rotatio
   q = turned(q, q_.norm, positions, rotation);                                    // [B, S, Hq, D]
   Var k = turned(by_head(flat.k, spec_.kv_heads), k_.norm, positions, rotation);  // [B, S, Hkv, D]
   Var v = by_head(flat.v, spec_.kv_heads);                                        // [B, S, Hkv, D]
-  std::int64_t keys = 0;                                                          // all
+  AttentionOptions options{.scale = static_cast<float>(spec_.score_scale()), .sliding_window = spec_.window};
   if (state) {
-    append(state->keys, state->length, k);
-    append(state->values, state->length, v);
-    keys = state->length += x.shape()[1];
+    if (lengths) {
+      put_forward(x.tape().encoder(), k.value(), 1, positions, state->keys);
+      put_forward(x.tape().encoder(), v.value(), 1, positions, state->values);
+      options.lengths = lengths;
+      options.sliding_window = 0;  // which the room does not exceed
+    } else {
+      append(state->keys, state->length, k);
+      append(state->values, state->length, v);
+      options.key_count = state->length += x.shape()[1];
+    }
     k = x.tape().constant(state->keys), v = x.tape().constant(state->values);  // [B, room, Hkv, D]
   }
-  const auto scale = static_cast<float>(spec_.score_scale());
   const Var sinks = sinks_.value() ? in_dtype(sinks_, DType::f32) : Var();
-  Var y =
-      attention(q, k, v, {.scale = scale, .causal = true, .sliding_window = spec_.window, .key_count = keys},
-                sinks);  // [B, S, Hq, D]
+  Var y = attention(q, k, v, options, sinks);  // [B, S, Hq, D]
   if (spec_.output_gate) y *= sigmoid(gate);
   const Var joined = reshape(y, {x.shape()[0], x.shape()[1], spec_.heads * spec_.head_dim});
   return add_bias(linear(joined, output_), output_bias_);  // [B, S, hidden]

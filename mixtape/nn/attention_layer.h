@@ -9,7 +9,6 @@
 
 namespace mixtape {
 
-// Keys and values of the tokens seen so far, [B, S, Hkv, D]; null before the first.
 // Keys and values so far, in caches that have room for more: those of passes without gradients.
 struct AttentionState {
   Buffer keys, values;  // [B, room, Hkv, D]; null before the first pass
@@ -29,8 +28,9 @@ class AttentionLayer {
                  const NormSettings& norms);
 
   // x [B, S, hidden] -> [B, S, hidden]. positions u32 [S]. With a state, x follows what the state holds, and is
-  // added to it.
-  Var forward(const Var& x, const Buffer& positions, const Rotation& rotation, AttentionState* state) const;
+  // added to it; `lengths` is PassInputs'.
+  Var forward(const Var& x, const Buffer& positions, const Rotation& rotation, AttentionState* state,
+              const Buffer& lengths) const;
 
  private:
   struct Projection {

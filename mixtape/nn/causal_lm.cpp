@@ -64,7 +64,7 @@ Var CausalLm::embed(const Buffer& ids) const {
 
 std::function<Var(const Var& x)> CausalLm::layer(std::int64_t i) const {
   return [this, layer = is_streamed() ? load_layer(i) : layers_[static_cast<std::size_t>(i)]](const Var& x) {
-    return layer.forward(x, {positions(0, x.shape()[1]), ropes(x.shape()[1])}, nullptr, {});
+    return layer.forward(x, {positions(0, x.shape()[1]), ropes(x.shape()[1]), {}}, nullptr, {});
   };
 }
 
@@ -77,7 +77,8 @@ Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
   const std::int64_t length = past + ids.shape()[1];
   require(!starts_over(past, length), "model: a sequence grows from ", past, " to ", length,
           " tokens, where its rotary frequencies change: expected a state without tokens");
-  const PassInputs inputs{positions(past, ids.shape()[1]), ropes(length)};
+  const PassInputs inputs{options.positions ? options.positions : positions(past, ids.shape()[1]),
+                          ropes(length), options.lengths};
   if (options.state) options.state->layers.resize(config_.layers.size());
   for (std::int64_t i = 0; i < std::ssize(config_.layers); ++i) {
     if (options.checkpoint_blocks) {
@@ -88,7 +89,7 @@ Var CausalLm::hidden(const Buffer& ids, const ForwardOptions& options) const {
       x = run_layer(i, x, inputs, options);
     }
   }
-  if (options.state) options.state->length += ids.shape()[1];
+  if (options.state && !options.lengths) options.state->length += ids.shape()[1];
   return final_norm(x);
 }
 

@@ -23,6 +23,8 @@ struct GenerationState {
 
 struct ForwardOptions {
   GenerationState* state = nullptr;
+  // Of a state's next position, PassInputs': the state's length then stays. Null: that follows from the state.
+  Buffer positions = {}, lengths = {};
   bool checkpoint_blocks = false;  // recompute each layer in the backward pass
   // Called with each sparse layer's expert offsets, u32 [E+1] on the device.
   std::function<void(std::int64_t layer, const Buffer& offsets)> on_routing = {};

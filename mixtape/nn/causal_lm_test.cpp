@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mixtape/io/tensor_list.h"
+#include "mixtape/nn/generation_step.h"
 #include "mixtape/ops/adam/adam.h"
 #include "mixtape/ops/cross_entropy/cross_entropy.h"
 #include "mixtape/ops/reduce/reduce.h"
@@ -111,6 +112,51 @@ TEST(CausalLm, GenerationStateContinuesASequence) {
 }
 
 // As a lookup table and as output matrix, the gradients of the two uses add up.
+// Recorded steps give what passes with growing states give, for every kind of layer.
+TEST(CausalLm, GenerationStepsContinueASequence) {
+  for (const Device& device : testing::test_devices()) {
+    if (!device.backend().can_record()) continue;
+    for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next", "smollm3", "olmo2"}) {
+      const ModelConfig config = tiny(type);
+      Parameters parameters;
+      for (const auto& [name, tensor] : random_model(config))
+        parameters.dense.emplace(name, upload(device, tensor));
+      Tape tape(device);
+      const NoGrad guard(tape);
+      TapeWeights weights(tape, parameters, Trainable::nothing);
+      const CausalLm lm(config, weights, DType::f32);
+      constexpr std::int64_t kPrompt = 3, kSteps = 6;
+      const HostTensor ids = testing::random_indices({kPrompt + kSteps, 2}, 1, config.vocab_size);
+      const auto at = [&](std::int64_t position, std::int64_t row) {
+        return static_cast<std::uint32_t>(ids.values[static_cast<std::size_t>(position * 2 + row)]);
+      };
+      const auto part = [&](std::int64_t begin, std::int64_t count) {
+        std::vector<std::uint32_t> values;
+        for (std::int64_t row = 0; row < 2; ++row)
+          for (std::int64_t i = begin; i < begin + count; ++i) values.push_back(at(i, row));
+        return Buffer::from(device, {2, count}, values);
+      };
+      GenerationState grows, stays;
+      lm.hidden(part(0, kPrompt), {.state = &grows});
+      lm.hidden(part(0, kPrompt), {.state = &stays});
+      ASSERT_TRUE(GenerationStep::is_possible(lm, device, 4)) << type;
+      GenerationStep step(lm, tape, stays, kPrompt + kSteps);
+      for (std::int64_t i = kPrompt; i < kPrompt + kSteps; ++i) {
+        const Var wanted = lm.logits(lm.hidden(part(i, 1), {.state = &grows}));  // [2, 1, V]
+        const Buffer found = step.logits({at(i, 0), at(i, 1)});                  // [2, V]
+        tape.encoder().commit_and_wait();
+        const auto a = found.to_vector<float>(), b = wanted.value().to_vector<float>();
+        ASSERT_EQ(a.size(), b.size());
+        for (std::size_t k = 0; k < a.size(); ++k)
+          ASSERT_NEAR(a[k], b[k], 1e-4 * (1.0 + std::abs(b[k]))) << type << " " << i;
+      }
+      EXPECT_EQ(stays.length, kPrompt + kSteps);
+      MIXTAPE_EXPECT_ERROR(step.logits({1, 1}), ErrorCode::invalid_argument,
+                           "generation: the state holds 9 tokens");
+    }
+  }
+}
+
 TEST(CausalLm, F1_TiedTableSumsItsContributions) {
   for (const Device& device : testing::test_devices()) {
     ModelConfig config = tiny("qwen3");

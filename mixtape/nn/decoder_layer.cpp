@@ -24,6 +24,15 @@ State* own_state(LayerState* state) {
   return std::holds_alternative<State>(*state) ? &std::get<State>(*state) : &state->emplace<State>();
 }
 
+// The state moves on in the buffers that it has.
+Var in_place(const DeltaNetLayer& layer, const Var& x, DeltaNetState& state) {
+  DeltaNetState next = state;
+  const Var y = layer.forward(x, &next);
+  x.tape().encoder().copy(next.history.value(), state.history.value());
+  x.tape().encoder().copy(next.state.value(), state.state.value());
+  return y;
+}
+
 std::variant<DenseMlp, SparseMlp> make_mlp(TapeWeights& weights, const std::string& at, const MlpSpec& spec) {
   using Mlp = std::variant<DenseMlp, SparseMlp>;
   return std::visit(Match{[&](const DenseMlpSpec& m) { return Mlp(DenseMlp(weights, at + "mlp.", m)); },
@@ -62,13 +71,16 @@ Var DecoderLayer::forward(const Var& x, const PassInputs& inputs, LayerState* st
 Var DecoderLayer::plus(const Var& x, const Var& part) const { return x + scaled(part, spec_.residual_scale); }
 
 Var DecoderLayer::mix(const Var& x, const PassInputs& inputs, LayerState* state) const {
-  return std::visit(
-      Match{[&](const AttentionLayer& a) {
-              const Rotation rope = inputs.rope_of(std::get<AttentionSpec>(spec_.mixer));
-              return a.forward(x, inputs.positions, rope, own_state<AttentionState>(state));
-            },
-            [&](const DeltaNetLayer& d) { return d.forward(x, own_state<DeltaNetState>(state)); }},
-      mixer_);
+  return std::visit(Match{[&](const AttentionLayer& a) {
+                            const Rotation rope = inputs.rope_of(std::get<AttentionSpec>(spec_.mixer));
+                            return a.forward(x, inputs.positions, rope, own_state<AttentionState>(state),
+                                             inputs.lengths);
+                          },
+                          [&](const DeltaNetLayer& d) {
+                            DeltaNetState* own = own_state<DeltaNetState>(state);
+                            return inputs.lengths ? in_place(d, x, *own) : d.forward(x, own);
+                          }},
+                    mixer_);
 }
 
 }  // namespace mixtape

@@ -21,6 +21,9 @@ using LayerState = std::variant<AttentionState, DeltaNetState>;
 struct PassInputs {
   Buffer positions;             // u32 [S]
   std::vector<Rotation> ropes;  // the config's tables
+  // i32 [B]: how long sequences are with their one new position, which is positions[0]. States then stay where they are,
+  // with the room that they have: for steps that are recorded. Null: states grow.
+  Buffer lengths = {};
 
   Rotation rope_of(const AttentionSpec& a) const {
     return a.rope == kNoRope ? Rotation() : ropes[static_cast<std::size_t>(a.rope)];

@@ -193,6 +193,23 @@ void concat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis,
   encode_runs(encoder, x, y, part_runs(x, y, a, start, true), Accumulate::no);
 }
 
+void put_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, const Buffer& start,
+                 const Buffer& y) {
+  const std::int64_t a = check_part("put", "x", x, "y", y, axis, 0);
+  check_is("put", "start", start, DType::u32, {1});
+  check_no_overlap("put", "y", y, "x", x);
+  check_no_overlap("put", "y", y, "start", start);
+  const RunsParams runs = part_runs(x, y, a, 0, true);
+  const PutParams params{runs, y.shape()[a] == 0 ? 0 : runs.to_stride / y.shape()[a],
+                         y.shape()[a] - x.shape()[a] + 1};
+  encoder.encode({.kernel = mover("layout_put", y, Accumulate::no),
+                  .params = params_bytes(params),
+                  .reads = {x, start},
+                  .writes = {y},
+                  .is_empty = x.numel() == 0,
+                  .adds = 1});
+}
+
 void concat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t start, const Buffer& dy,
                      const Buffer& dx, Accumulate accumulate) {
   const std::int64_t a = check_part("concat_backward", "dx", dx, "dy", dy, axis, start);

@@ -3,6 +3,7 @@
 //   transpose  permute of the last two axes
 //   slice      y = x[..., start:stop, ...]                           dx is dy in that part, 0 elsewhere
 //   concat     y = x0, x1, ... one after the other along an axis     each dx is its part of dy
+//   put        y[..., s:s+n, ...] = x, with s from a buffer
 //   reshape    a view                                                dx is a view of dy
 //   expand     y = x broadcast as NumPy does: axes of size 1 and axes that x lacks in front repeat
 //              (on the tape, with its gradient, a sum: reduce/axes.h)
@@ -42,6 +43,10 @@ void slice_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t sta
 // Writes x into y at `start` along the axis; the rest of y stays.
 void concat_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, std::int64_t start,
                     const Buffer& y);
+// Writes x into y at start[0] along the axis, which the device reads: start u32 [1]. Where x doesn't fit there,
+// index_out_of_range surfaces at wait and y stays.
+void put_forward(CommandEncoder& encoder, const Buffer& x, std::int64_t axis, const Buffer& start,
+                 const Buffer& y);
 void concat_backward(CommandEncoder& encoder, std::int64_t axis, std::int64_t start, const Buffer& dy,
                      const Buffer& dx, Accumulate accumulate = Accumulate::no);
 

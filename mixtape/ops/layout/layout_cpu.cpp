@@ -51,6 +51,17 @@ void runs(const HostCall& call) {
   });
 }
 
+template <class T>
+void put(const HostCall& call) {
+  const auto& p = call.params<PutParams>();
+  const std::uint32_t start = call.read<std::uint32_t>(1)[0];
+  if (start >= p.starts) return call.report_index(0, start, p.starts);
+  const T* from = call.read<T>(0);
+  T* to = call.write<T>(0) + start * p.step;
+  for (std::int64_t i = 0; i < p.runs.count; ++i)
+    std::copy_n(from + i * p.runs.from_stride, p.runs.length, to + i * p.runs.to_stride);
+}
+
 // Position in x of the element of y whose coordinates, over all axes but `skip_a` and `skip_b`, are number i;
 // and its position in y.
 struct Corner {
@@ -155,6 +166,9 @@ void repeat_backward(const HostCall& call) {
   });
 }
 
+MIXTAPE_HOST_KERNEL("layout_put_1_bytes", put<std::uint8_t>);
+MIXTAPE_HOST_KERNEL("layout_put_2_bytes", put<std::uint16_t>);
+MIXTAPE_HOST_KERNEL("layout_put_4_bytes", put<std::uint32_t>);
 MIXTAPE_HOST_KERNEL("layout_runs_1_bytes", runs<Move<std::uint8_t>>);
 MIXTAPE_HOST_KERNEL("layout_runs_2_bytes", runs<Move<std::uint16_t>>);
 MIXTAPE_HOST_KERNEL("layout_runs_4_bytes", runs<Move<std::uint32_t>>);

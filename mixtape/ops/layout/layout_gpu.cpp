@@ -1,5 +1,6 @@
 // Which kernel runs:
 //   layout_runs_*   parts along an axis: runs of equal length at equal distances (slice, concat, repeat)
+//   layout_put_*    the same, to where a buffer says
 //   permute_*       the last axis stays the last: whole units move
 //   permute_turn_*  another axis becomes the last, or the last repeats: tiles go through shared memory, so
 //                   that both sides are read and written along their rows
@@ -51,6 +52,18 @@ void runs(const Call& call, Accumulate accumulate) {
   for (std::int64_t* n : {&p.length, &p.from_offset, &p.from_stride, &p.to_offset, &p.to_stride})
     *n /= u.elements;
   call.launch(u.kernel, grid_for_units(p.count * p.length), kBlock256, p, {call.read(0), call.write(0)});
+}
+
+void put(const Call& call) {
+  auto p = call.params<PutParams>();
+  const Argument errors = call.index_errors(p.starts, false);
+  std::int64_t common = 0;
+  for (const std::int64_t n : {p.runs.length, p.runs.from_stride, p.runs.to_stride, p.step})
+    common = std::gcd(common, n);
+  const Units u = units(call, "layout_put_", Accumulate::no, common);
+  for (std::int64_t* n : {&p.runs.length, &p.runs.from_stride, &p.runs.to_stride, &p.step}) *n /= u.elements;
+  call.launch(u.kernel, grid_for(p.runs.count * p.runs.length), kBlock256, p,
+              {call.read(0), call.read(1), call.write(0), errors});
 }
 
 // The last axis stays the last: whole units move.
@@ -123,6 +136,9 @@ void move_permuted(const Call& call) { permute(call, Accumulate::no); }
   MIXTAPE_GPU_LAUNCHERS(PREFIX "add_", ADD)
 MOVES("layout_runs_", move_runs, add_runs);
 MOVES("permute_", move_permuted, add_permuted);
+MIXTAPE_GPU_LAUNCHER("layout_put_1_bytes", put);
+MIXTAPE_GPU_LAUNCHER("layout_put_2_bytes", put);
+MIXTAPE_GPU_LAUNCHER("layout_put_4_bytes", put);
 MIXTAPE_GPU_LAUNCHERS("repeat_backward_", repeat_backward);
 
 }  // namespace

@@ -115,6 +115,31 @@ MIXTAPE_DEVICE void turn_tiles(const TurnParams& p, Global<const T> x, Global<T>
   }
 }
 
+// Units of N elements, one per thread.
+template <class T, int N>
+MIXTAPE_DEVICE void put_units(const PutParams& p, Global<const T> x, Global<const std::uint32_t> start,
+                              Global<T> y, Global<std::uint64_t> errors) {
+  const std::int64_t count = p.runs.count * p.runs.length, i = global_thread();
+  const std::uint32_t first = start[0];
+  if (first >= p.starts) {
+    if (i == 0) report_index(errors, 0, first);
+    return;
+  }
+  if (i >= count) return;
+  const std::int64_t row = quotient(i, p.runs.length, count), at = i - row * p.runs.length;
+  store_pack(y + (row * p.runs.to_stride + first * p.step + at) * N,
+             load_pack<N>(x + (row * p.runs.from_stride + at) * N));
+}
+#define PUT(NAME, T, N)                                                                                     \
+  MIXTAPE_KERNEL(layout_put_##NAME, 256, PutParams p, Global<const T> x, Global<const std::uint32_t> start, \
+                 Global<T> y, Global<std::uint64_t> errors) {                                               \
+    put_units<T, N>(p, x, start, y, errors);                                                                \
+  }
+PUT(1_bytes, std::uint8_t, 1)
+PUT(2_bytes, std::uint16_t, 1)
+PUT(4_bytes, std::uint32_t, 1)
+PUT(16_bytes, std::uint32_t, 4)
+
 #define UNITS(NAME, T, N, OP)                                                             \
   MIXTAPE_KERNEL(layout_runs_##NAME, 256, RunsParams p, Global<const T> x, Global<T> y) { \
     move_units<T, N, OP>(RunsPlaces{p}, x, y);                                            \

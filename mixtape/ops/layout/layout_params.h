@@ -17,6 +17,13 @@ struct RunsParams {
   std::int64_t to_stride;
 };
 
+// As RunsParams, `step` elements further for each of start[0], which is below `starts`.
+struct PutParams {
+  RunsParams runs;
+  std::int64_t step;
+  std::int64_t starts;
+};
+
 // y[i0, i1, ...] (+)= x[sum_a i_a * strides[a]]; y is contiguous with these dims.
 struct PermuteParams {
   std::int64_t rank;

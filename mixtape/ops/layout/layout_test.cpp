@@ -11,6 +11,33 @@ namespace {
 
 using Floats = std::vector<float>;
 
+TEST(Layout, PutsWhereABufferSays) {
+  for (const Device& device : testing::test_devices()) {
+    for (const std::int64_t inner : {3, 8}) {
+      const auto x = testing::random_tensor(DType::bf16, {2, 1, inner}, 1),
+                 y = testing::random_tensor(DType::bf16, {2, 4, inner}, 2);
+      const Buffer b = upload(device, y), start = Buffer::from(device, {1}, std::vector<std::uint32_t>{2});
+      CommandEncoder encoder(device);
+      put_forward(encoder, upload(device, x), 1, start, b);
+      encoder.commit_and_wait();
+      const auto found = testing::download(b);
+      for (std::int64_t r = 0; r < 2; ++r) {
+        for (std::int64_t i = 0; i < 4 * inner; ++i) {
+          const bool is_put = i / inner == 2;
+          const std::int64_t at = r * 4 * inner + i;
+          ASSERT_EQ(found.values[static_cast<std::size_t>(at)],
+                    is_put ? x.values[static_cast<std::size_t>(r * inner + i % inner)]
+                           : y.values[static_cast<std::size_t>(at)]);
+        }
+      }
+      start.copy_from(std::span<const std::uint32_t>(std::vector<std::uint32_t>{4}));
+      put_forward(encoder, upload(device, x), 1, start, b);
+      MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "4");
+      EXPECT_EQ(testing::download(b).values, found.values);
+    }
+  }
+}
+
 TEST(Layout, MatchesOracle) {
   for (const Device& device : testing::test_devices()) {
     for (const DType dtype : testing::kValueDtypes) {
