@@ -10,19 +10,22 @@
 namespace mixtape::gpu {
 namespace {
 
-// Elements of the weight, or of its gradient, that are in scratch memory at a time: 32 MB of 16-bit values, which the
+// Elements of the weight that are in scratch memory at a time: 32 MB of 16-bit values, which the
 // second level of a large card's caches holds. Fewer rows than 4096 make products slow.
 constexpr std::int64_t kDecoded = std::int64_t{1} << 24, kLeastRows = 4096;
 // For dx, whose sums over the rows of one block go to memory before those of the next.
 constexpr std::int64_t kDecodedForX = std::int64_t{1} << 26;
+// Of the weight's gradient in f32, which is added up from there: 32 MB, or 2048 rows.
+constexpr std::int64_t kGradient = std::int64_t{1} << 23, kLeastGradientRows = 2048;
 
 struct Block {
   std::int64_t first, rows;
 };
 
 // The rows of the weight, a multiple of 128 per block.
-std::vector<Block> blocks(const QuantizedMatmulParams& p, std::int64_t elements = kDecoded) {
-  const std::int64_t rows = std::max<std::int64_t>(elements / p.k / 128 * 128, kLeastRows);
+std::vector<Block> blocks(const QuantizedMatmulParams& p, std::int64_t elements = kDecoded,
+                          std::int64_t least_rows = kLeastRows) {
+  const std::int64_t rows = std::max<std::int64_t>(elements / p.k / 128 * 128, least_rows);
   std::vector<Block> all;
   for (std::int64_t n = 0; n < p.n; n += rows) all.push_back({n, std::min(rows, p.n - n)});
   return all;
@@ -160,7 +163,7 @@ void dense_backward_scales(const Call& call, const QuantizedMatmulParams& p) {
   const DType in = call.dtype(0) == call.dtype(1) ? call.dtype(0) : DType::f32;
   const Converted dy = in_dtype(call, call.read(0), call.dtype(0), in, p.rows * p.n);
   const Converted x = in_dtype(call, call.read(1), call.dtype(1), in, p.rows * p.k);
-  const std::vector<Block> all = blocks(p);
+  const std::vector<Block> all = blocks(p, kGradient, kLeastGradientRows);
   const auto dw = block_scratch(call, p, all, DType::f32);
   for (const auto& [first, rows] : all) {
     const std::size_t at = bytes_of(first, in);
