@@ -80,7 +80,7 @@ static std::vector<Device> devices_of(const std::string& names, const std::optio
 static void tell_process(const Launch& launch, const std::vector<Device>& devices) {
   const std::string place = fmt::format("{}:{}", launch.address, launch.port);
   if (launch.rank == 0) {
-    fmt::print("processes    {}, awaited at {}\n", launch.size, place);
+    fmt::print("processes    {}, which meet at {}\n", launch.size, place);
     return;
   }
   for (const Device& d : devices)
@@ -101,7 +101,7 @@ std::unique_ptr<DeviceGroup> open_devices(const std::string& names, const std::o
   if (launch) tell_process(*launch, devices);
   auto group = launch ? std::make_unique<DeviceGroup>(std::move(devices), *launch)
                       : std::make_unique<DeviceGroup>(std::move(devices));
-  if (launch) fmt::print("processes    are there, on {}\n", hosts_of(*group->processes()));
+  if (launch) fmt::print("hosts        {}\n", hosts_of(*group->processes()));
   if (group->size() > 1) fmt::print("gradients    added up through {}\n", group->way());
   return group;
 }
