@@ -57,8 +57,7 @@ class CalibrateRun {
   }
 
   int run() {
-    return run_as_first(devices_->processes(),
-                        [this] { return run_unless_stopped(checkpoint_, [this] { return work(); }); });
+    return run_as_first(devices_->processes(), checkpoint_, [this] { return work(); });
   }
 
  private:
@@ -112,14 +111,6 @@ class CalibrateRun {
                                            {"device", devices_->name()}});
   }
 
-  // Rows to be sampled are counted as if they were there.
-  CalibrationData expected_data() const {
-    if (!o_.text.is_sampled()) return data_;
-    std::vector<RowSource> all = sources_;
-    all.push_back(o_.text.expected_source());
-    return o_.text.shared_split(std::move(all)).data;
-  }
-
   // What is left to say where nothing is run: the data as they will be, memory and time.
   int rehearse() {
     if (o_.text.is_sampled()) {
@@ -134,7 +125,7 @@ class CalibrateRun {
   // Until the teacher is there a signal ends the program at once.
   void calibrate_student(StageDisplay& display) {
     const RunHooks hooks = display.hooks(&*checkpoint_);
-    const CalibrationData expected = expected_data();
+    const CalibrationData expected = o_.text.is_sampled() ? o_.text.expected_data(sources_) : data_;
     prediction_.tell_memory(expected);
     const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
     prediction_.tell_time(teacher.model(), expected);
@@ -347,13 +338,8 @@ void add_calibrate(CLI::App& app, int& status) {
       "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
   command->callback([o, command, &status] {
     const std::optional<Launch> launch = launch_of_run();
-    o->finish(*command);
-    if (is_member(launch)) {
-      status = take_part_in_calibrate(*o, *launch);
-      return;
-    }
-    o->require_text();
-    status = CalibrateRun(*o, launch).run();
+    o->finish(*command, !is_member(launch));
+    status = is_member(launch) ? take_part_in_calibrate(*o, *launch) : CalibrateRun(*o, launch).run();
   });
 }
 

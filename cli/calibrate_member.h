@@ -4,8 +4,8 @@
 #include "cli/calibrate_options.h"
 #include "mixtape/calib/data.h"
 #include "mixtape/quant/quantization_plan.h"
-#include "mixtape/runtime/processes.h"
 #include "mixtape/runtime/launch.h"
+#include "mixtape/runtime/processes.h"
 
 namespace mixtape::cli {
 

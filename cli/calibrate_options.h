@@ -39,10 +39,9 @@ struct CalibrateOptions {
   bool write_on_interrupt = false;
 
   void add(CLI::App& command);
-  // Throws where there is no text, or a file of it is missing. Of the process that reads it.
-  void require_text() const;
   // Once the command line is read: what options say together, and whether the places that they name can be made.
-  void finish(const CLI::App& command);
+  // `reads_text`: this process does, so the files are looked for.
+  void finish(const CLI::App& command, bool reads_text);
   // What the recipe decides and the command line does not name.
   void settle(const ModelConfig& config, const Device& device);
 

@@ -64,8 +64,8 @@ static Device device_of(const Launch& launch, std::vector<std::string>& passed_o
   if (all.size() == 1) return all[0];
   const auto index = static_cast<std::size_t>(launch.local_rank);
   if (index >= all.size())
-    fail(ErrorCode::device, "device: this is process ", index, " of its host (from 0), which has ", all.size(),
-         " cards, expected one for each process, or --device");
+    fail(ErrorCode::device, "device: this is process ", index, " of its host (from 0), which has ",
+         all.size(), " cards, expected one for each process, or --device");
   return all[index];
 }
 
@@ -84,7 +84,8 @@ static void tell_process(const Launch& launch, const std::vector<Device>& device
     return;
   }
   for (const Device& d : devices)
-    put_error(fmt::format("rank {:<7} {}, {}; rank 0 is at {}\n", launch.rank, d.name(), d.description(), place));
+    put_error(
+        fmt::format("rank {:<7} {}, {}; rank 0 is at {}\n", launch.rank, d.name(), d.description(), place));
 }
 
 static std::string hosts_of(const Processes& processes) {
@@ -108,8 +109,8 @@ std::unique_ptr<DeviceGroup> open_devices(const std::string& names, const std::o
 
 void require_row_for_each(const DeviceGroup& devices, std::int64_t batch) {
   const std::int64_t count = devices.size();
-  require(batch >= count, devices.processes() ? "the processes have " : "--device names ", count, " devices, which share a batch of ", batch,
-          " rows: expected a row or more for each, see --batch");
+  require(batch >= count, devices.processes() ? "the processes have " : "--device names ", count,
+          " devices, which share a batch of ", batch, " rows: expected a row or more for each, see --batch");
 }
 
 }  // namespace mixtape::cli

@@ -70,10 +70,11 @@ std::optional<Launch> launch_of_run() {
   return launch;
 }
 
-int run_as_first(Processes* processes, const std::function<int()>& work) {
-  if (processes == nullptr) return work();
+int run_as_first(Processes* processes, const std::optional<Checkpoint>& checkpoint,
+                 const std::function<int()>& work) {
+  if (processes == nullptr) return run_unless_stopped(checkpoint, work);
   return told_to(*processes, [&] {
-    const int status = work();
+    const int status = run_unless_stopped(checkpoint, work);
     send_text(processes, std::to_string(status));
     return status;
   });
@@ -107,7 +108,8 @@ SeenStates::SeenStates(Processes& processes, const CheckpointOptions& options, c
     const fs::path file = Checkpoint::state_of(out, name);
     std::error_code missing;
     if (fs::file_size(file, missing) != bytes.get<std::uintmax_t>() || missing) {
-      fail(ErrorCode::io, file.string(), ": is not here as rank 0 sees it, expected the same folder: processes on several ",
+      fail(ErrorCode::io, file.string(),
+           ": is not here as rank 0 sees it, expected the same folder: processes on several ",
            "hosts go on with a run (--resume) where they share the folder of --out");
     }
     files_.emplace(name, file);

@@ -22,9 +22,10 @@ std::optional<Launch> launch_of_run();
 // Whether this is another process than the first.
 inline bool is_member(const std::optional<Launch>& launch) { return launch && launch->rank > 0; }
 
-// The status that `work` gives, which the other processes end with too; they end by its error where it throws one. Null:
+// run_unless_stopped, whose status the other processes end with too; they end by its error where it throws one. Null:
 // there are none.
-int run_as_first(Processes* processes, const std::function<int()>& work);
+int run_as_first(Processes* processes, const std::optional<Checkpoint>& checkpoint,
+                 const std::function<int()>& work);
 // In another process: the status of the first one, once `work` is done.
 int run_as_member(Processes& processes, const std::function<void()>& work);
 

@@ -133,8 +133,7 @@ class TrainRun {
   }
 
   int run() {
-    return run_as_first(devices_->processes(),
-                        [this] { return run_unless_stopped(checkpoint_, [this] { return work(); }); });
+    return run_as_first(devices_->processes(), checkpoint_, [this] { return work(); });
   }
 
  private:
@@ -328,13 +327,11 @@ void add_train(CLI::App& app, int& status) {
     o->checkpoint.finish(*command);
     const std::optional<Launch> launch = launch_of_run();
     require_files({o->config_file});
-    if (is_member(launch)) {
-      status = take_part_in_train(*o, *launch);
-      return;
+    if (!is_member(launch)) {
+      require_files(o->text.files());
+      require_files({o->tokenizer + "/tokenizer.json"});
     }
-    require_files(o->text.files());
-    require_files({o->tokenizer + "/tokenizer.json"});
-    status = TrainRun(*o, launch).run();
+    status = is_member(launch) ? take_part_in_train(*o, *launch) : TrainRun(*o, launch).run();
   });
 }
 

@@ -122,7 +122,8 @@ class Run {
     Student student = copy_of(s_.best);
     const Stopwatch watch;
     const RunHooks hooks = hooks_of(i);
-    s_.report.training = partners_.improve(o_.methods, i, {teacher_, plan_, data_, hooks, best_kl()}, student);
+    s_.report.training =
+        partners_.improve(o_.methods, i, {teacher_, plan_, data_, hooks, best_kl()}, student);
     StageReport stage{o_.methods[i].name, watch.seconds(), {}, {}, false, {}};
     s_.report.stopped_early = s_.report.training.stopped_early;
     if (!s_.report.stopped_early) measure(stage, student);
@@ -197,12 +198,15 @@ Calibration calibrate(const Teacher& teacher, const QuantizationPlan& plan, cons
   return telling_others(o, [&] { return Run(teacher, plan, data, o, hooks).run(); });
 }
 
-void take_part_in_calibration(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
-                              const CalibrationOptions& o, const RunHooks& hooks) {
+void take_part_in_calibration(const Teacher& teacher, const QuantizationPlan& plan,
+                              const CalibrationData& data, const CalibrationOptions& o,
+                              const RunHooks& hooks) {
   check_input(teacher.source(), data, o);
   require(o.devices != nullptr && !o.devices->is_first(),
           "calibrate: this process is the first of the run, expected calibrate");
-  telling_others(o, [&] { Partners(teacher, o.devices).follow(o.methods, {teacher, plan, data, hooks, {}}); });
+  telling_others(o, [&] {
+    Partners(teacher, o.devices).follow(o.methods, {teacher, plan, data, hooks, {}});
+  });
 }
 
 Calibration calibrate(const ModelSource& source, const QuantizationPlan& plan, const CalibrationData& data,

@@ -73,8 +73,9 @@ Calibration calibrate(const ModelSource& source, const QuantizationPlan& plan, c
 // plan, data and methods are the same as there; the teacher is on the first device of this process. Comes back where
 // the first one begins with nothing but to measure its result. Of `hooks`, should_stop is asked during steps, where it
 // stops all, and `states` are found and left as they are. Throws the errors of the other processes too.
-void take_part_in_calibration(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
-                              const CalibrationOptions& options, const RunHooks& hooks = {});
+void take_part_in_calibration(const Teacher& teacher, const QuantizationPlan& plan,
+                              const CalibrationData& data, const CalibrationOptions& options,
+                              const RunHooks& hooks = {});
 
 // Activations of a model: f32 where it is stored so or doesn't say, else bf16.
 DType compute_dtype(const ModelConfig& config);

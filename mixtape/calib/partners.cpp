@@ -24,7 +24,8 @@ Task received_task(Processes& processes) {
   Bytes bytes;
   processes.broadcast(Exchange::message, bytes);
   Task task;
-  require(bytes.size() == sizeof task, "calibrate: a task came in ", bytes.size(), " bytes, expected ", sizeof task);
+  require(bytes.size() == sizeof task, "calibrate: a task came in ", bytes.size(), " bytes, expected ",
+          sizeof task);
   std::memcpy(&task, bytes.data(), sizeof task);
   return task;
 }

@@ -176,7 +176,8 @@ TEST_F(ProcessRun, EachProcessHasItsPart) {
     take_part_in_calibration(teacher, plan, data, options);
   });
   EXPECT_EQ(errors[0], "calibrate: this process is the first of the run, expected calibrate");
-  EXPECT_EQ(errors[1], "calibrate: this process is not the first of the run, expected take_part_in_calibration");
+  EXPECT_EQ(errors[1],
+            "calibrate: this process is not the first of the run, expected take_part_in_calibration");
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ Bytes bytes_of(const Buffer& b) {
 
 Buffer buffer_of(const Bytes& bytes, const Device& device, DType dtype, const Shape& shape) {
   const Buffer b = device.alloc_uninitialized(dtype, shape);
-  require(b.bytes() == bytes.size(), "student: a tensor came in ", bytes.size(), " bytes, expected ", b.bytes());
+  require(b.bytes() == bytes.size(), "student: a tensor came in ", bytes.size(), " bytes, expected ",
+          b.bytes());
   b.write_bytes(bytes.data());
   return b;
 }

@@ -23,7 +23,7 @@ namespace {
 // A host that doesn't answer counts as gone after some 20 + 4 * 10 seconds.
 constexpr int kIdleSeconds = 20, kProbeSeconds = 10, kProbes = 4;
 constexpr unsigned kUnheardMilliseconds = 60'000;
-constexpr int kWaiting = 64;         // connections that are not accepted yet
+constexpr int kWaiting = 64;              // connections that are not accepted yet
 constexpr std::chrono::seconds kTurn{5};  // of one of several addresses of a name
 
 std::string reason(int error) {

@@ -76,7 +76,8 @@ void require_no_refusal(Processes& processes, const std::string& mine) {
 
 }  // namespace
 
-DeviceGroup::DeviceGroup(std::vector<Device> devices) : devices_(std::move(devices)), names_(names_of(devices_)) {
+DeviceGroup::DeviceGroup(std::vector<Device> devices)
+    : devices_(std::move(devices)), names_(names_of(devices_)) {
   check(devices_);
   connect();
 }

@@ -196,7 +196,8 @@ std::unique_ptr<PeerSums> join(const std::vector<Device>& devices) {
 }
 
 const bool wired =
-    register_backend("wired", kNotAuto, [](int index) { return std::make_shared<testing::NamedProcessor>("wired", index); }) &&
+    register_backend("wired", kNotAuto,
+                     [](int index) { return std::make_shared<testing::NamedProcessor>("wired", index); }) &&
     register_peer_sums(join);
 
 TEST(DeviceGroup, TakesTheDevicesOwnWay) {

@@ -25,7 +25,12 @@ class GroupMember final : public Communicator {
   // null: through host memory. processes: null: this one alone.
   GroupMember(Board& board, std::size_t index, std::int64_t first_rank, std::int64_t size, PeerSums* peers,
               Processes* processes)
-      : board_(board), index_(index), first_rank_(first_rank), size_(size), peers_(peers), processes_(processes) {}
+      : board_(board),
+        index_(index),
+        first_rank_(first_rank),
+        size_(size),
+        peers_(peers),
+        processes_(processes) {}
 
   std::int64_t size() const override { return size_; }
   std::int64_t rank() const override { return first_rank_ + static_cast<std::int64_t>(index_); }

@@ -37,12 +37,14 @@ class Environment {
     const std::string_view value = text(name);
     std::int64_t found = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), found);
-    const bool holds = error == std::errc() && end == value.data() + value.size() && found >= least && found <= most;
+    const bool holds =
+        error == std::errc() && end == value.data() + value.size() && found >= least && found <= most;
     require(holds, name, " is ", value, ", expected ", least, " to ", most);
     return found;
   }
 
-  std::int64_t number_of_run(const char* name, std::int64_t size, std::int64_t least, std::int64_t most) const {
+  std::int64_t number_of_run(const char* name, std::int64_t size, std::int64_t least,
+                             std::int64_t most) const {
     text_of_run(name, size);
     return number(name, least, most);
   }

@@ -16,7 +16,7 @@ struct Launch {
   std::string address;              // where rank 0 waits for the others
   int port = 0;
   std::chrono::seconds patience{300};  // for processes that have not come
-  std::string program = {};            // which one it is, and its version: all are of one; the caller's to say
+  std::string program = {};  // which one it is, and its version: all are of one; the caller's to say
 };
 
 // The value of an environment variable; null: it is not set.

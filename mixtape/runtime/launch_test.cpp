@@ -17,8 +17,11 @@ std::optional<Launch> launch_in(const Variables& values) {
   });
 }
 
-const Variables kTorchrun = {{"WORLD_SIZE", "4"},        {"RANK", "3"},           {"LOCAL_RANK", "1"},
-                          {"MASTER_ADDR", "node0"},   {"MASTER_PORT", "29500"}};
+const Variables kTorchrun = {{"WORLD_SIZE", "4"},
+                             {"RANK", "3"},
+                             {"LOCAL_RANK", "1"},
+                             {"MASTER_ADDR", "node0"},
+                             {"MASTER_PORT", "29500"}};
 
 Variables with(Variables values, const std::string& name, const std::string& value) {
   values[name] = value;
@@ -51,7 +54,8 @@ TEST(Launch, LeavesItsPortToTorchrunsStore) {
 TEST(Launch, IsWhatMpirunAndSlurmSay) {
   const Variables place = {{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
   Variables mpi = place, slurm = place;
-  mpi.insert({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
+  mpi.insert(
+      {{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
   slurm.insert({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}, {"SLURM_LOCALID", "0"}});
   for (const Variables& values : {mpi, slurm}) {
     const auto launch = launch_in(values);

@@ -33,11 +33,13 @@ class Outcomes {
  public:
   void add_up(Communicator& c) {
     const auto rank = static_cast<std::size_t>(c.rank());
-    std::vector<double> values = {std::array{1e17, 1.0, -1e17, 3.0}[rank], 0.1 * static_cast<double>(c.rank()), -0.0};
+    std::vector<double> values = {std::array{1e17, 1.0, -1e17, 3.0}[rank],
+                                  0.1 * static_cast<double>(c.rank()), -0.0};
     c.all_reduce_sum(values);
     constexpr std::int64_t kMany = (std::int64_t{1} << 24) + 3;
     CommandEncoder encoder(Device::cpu());
-    const Buffer few = Buffer::from(Device::cpu(), {2}, Numbers{std::array{1e8f, 1.0f, -1e8f, 1.0f}[rank], -0.0f}),
+    const Buffer few = Buffer::from(Device::cpu(), {2},
+                                    Numbers{std::array{1e8f, 1.0f, -1e8f, 1.0f}[rank], -0.0f}),
                  many = Device::cpu().alloc(DType::f32, {kMany});
     encoder.fill(many, std::array{0.1f, 0.7f, 1e7f, -1e7f}[rank]);
     c.all_reduce_sum(encoder, {few, many});
@@ -119,7 +121,8 @@ TEST(ProcessGroup, RefusesSumsOfDifferentThings) {
       c.all_reduce_sum(some);
     });
   });
-  for (const std::string& error : errors) EXPECT_NE(error.find("expected a multiple of 16"), std::string::npos) << error;
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find("expected a multiple of 16"), std::string::npos) << error;
 }
 
 // Devices that have a way of their own, in one process each: "wired:0" and so on.
@@ -156,7 +159,8 @@ std::unique_ptr<PeerSums> wire_of(const std::vector<Device>& devices) {
 }
 
 bool register_plug(const std::string& name) {
-  return register_backend(name, kNotAuto, [name](int index) { return std::make_shared<testing::NamedProcessor>(name, index); });
+  return register_backend(
+      name, kNotAuto, [name](int index) { return std::make_shared<testing::NamedProcessor>(name, index); });
 }
 
 const bool plugged = register_plug("plug") && register_plug("oldplug") && register_plug("badplug") &&
@@ -175,10 +179,11 @@ void add_two(DeviceGroup& group) {
 
 std::vector<std::string> ways_of(const std::string& first, const std::string& second) {
   std::vector<std::string> ways(2);
-  expect_none_failed(testing::run_processes({{Device::open(first)}, {Device::open(second)}}, [&](DeviceGroup& group) {
-    ways[static_cast<std::size_t>(group.first_rank())] = group.way();
-    add_two(group);
-  }));
+  expect_none_failed(
+      testing::run_processes({{Device::open(first)}, {Device::open(second)}}, [&](DeviceGroup& group) {
+        ways[static_cast<std::size_t>(group.first_rank())] = group.way();
+        add_two(group);
+      }));
   EXPECT_EQ(ways[0], ways[1]);
   return ways;
 }
@@ -201,12 +206,14 @@ TEST(ProcessGroup, TakesTheWayThatAllHave) {
 // What waits on the wire for a process that is gone is ended meanwhile.
 TEST(ProcessGroup, EndsTheWayWhereAProcessIsGone) {
   Wire::aborts = 0;
-  const auto errors = testing::run_processes({{Device::open("plug:0")}, {Device::open("plug:1")}}, [](DeviceGroup& group) {
-    if (!group.is_first()) return;
-    group.run([](Communicator&) {
-      for (int i = 0; i < 2000 && Wire::aborts == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    });
-  });
+  const auto errors =
+      testing::run_processes({{Device::open("plug:0")}, {Device::open("plug:1")}}, [](DeviceGroup& group) {
+        if (!group.is_first()) return;
+        group.run([](Communicator&) {
+          for (int i = 0; i < 2000 && Wire::aborts == 0; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        });
+      });
   EXPECT_EQ(Wire::aborts, 1);
   EXPECT_NE(errors[0].find(" is lost: "), std::string::npos) << errors[0];
 }

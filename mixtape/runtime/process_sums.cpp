@@ -36,8 +36,8 @@ std::vector<T> sum_of(Processes& processes, const std::vector<std::vector<T>>& o
     const std::size_t size = sum.size() * sizeof(T);
     for (std::size_t p = 0; p < all.size(); ++p) {
       const bool fits = size == 0 ? all[p].empty() : all[p].size() % size == 0;
-      require(fits, "sum: members of ", processes.name_of(static_cast<std::int64_t>(p)), " give ", all[p].size(),
-              " bytes, expected a multiple of ", size);
+      require(fits, "sum: members of ", processes.name_of(static_cast<std::int64_t>(p)), " give ",
+              all[p].size(), " bytes, expected a multiple of ", size);
     }
     all[0].erase(all[0].begin(), all[0].begin() + static_cast<std::ptrdiff_t>(size));
     for (const Bytes& bytes : all) add(sum, bytes);

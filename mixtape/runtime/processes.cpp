@@ -28,7 +28,9 @@ Deadline deadline_of(Exchange exchange) {
 }
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-std::string text_of(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+std::string text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 void send_frame(Connection& connection, const Header& header, std::span<const std::byte> bytes) {
   connection.send(std::as_bytes(std::span(&header, 1)));
@@ -97,9 +99,10 @@ Processes::Processes(const Launch& launch, const std::string& said)
     : launch_(launch),
       hosts_(static_cast<std::size_t>(launch.size)),
       said_(static_cast<std::size_t>(launch.size)) {
-  require(launch.size > 1 && launch.rank >= 0 && launch.rank < launch.size, "processes: rank ", launch.rank, " of ",
-          launch.size, ", expected one of two or more");
-  const Arrival own{launch.program, std::to_string(launch.size), std::to_string(launch.rank), host_name(), said};
+  require(launch.size > 1 && launch.rank >= 0 && launch.rank < launch.size, "processes: rank ", launch.rank,
+          " of ", launch.size, ", expected one of two or more");
+  const Arrival own{launch.program, std::to_string(launch.size), std::to_string(launch.rank), host_name(),
+                    said};
   hosts_[static_cast<std::size_t>(launch.rank)] = own.host;
   said_[static_cast<std::size_t>(launch.rank)] = said;
   if (is_first()) {
@@ -114,7 +117,8 @@ Processes::Processes(const Launch& launch, const std::string& said)
   }
   broadcast(Exchange::arrival, known);
   const std::vector<std::string> lines = lines_of(text_of(known));
-  for (std::size_t i = 0; i < hosts_.size(); ++i) hosts_[i] = lines.at(i), said_[i] = lines.at(hosts_.size() + i);
+  for (std::size_t i = 0; i < hosts_.size(); ++i)
+    hosts_[i] = lines.at(i), said_[i] = lines.at(hosts_.size() + i);
 }
 
 std::string Processes::name_of(std::int64_t rank) const {
@@ -129,9 +133,9 @@ void Processes::wait_for_others() {
     while (peers_.size() + 1 < hosts_.size()) {
       std::optional<Connection> connection = entrance.next(deadline);
       if (!connection) {
-        end_by(ErrorCode::device, str("processes: ", missing(), " did not come to ", launch_.address, ":", launch_.port,
-                                      " within ", launch_.patience.count(), " seconds, expected ", size(),
-                                      " processes"));
+        end_by(ErrorCode::device,
+               str("processes: ", missing(), " did not come to ", launch_.address, ":", launch_.port,
+                   " within ", launch_.patience.count(), " seconds, expected ", size(), " processes"));
       }
       welcome(std::move(*connection), deadline);
     }
@@ -171,7 +175,8 @@ void Processes::welcome(Connection connection, Deadline deadline) {
 
 void Processes::check(const Arrival& a) const {
   const std::string who = str("processes: rank ", a.rank, " on ", a.host);
-  require(a.program == launch_.program, who, " is ", a.program, ", rank 0 ", launch_.program, ", expected one program");
+  require(a.program == launch_.program, who, " is ", a.program, ", rank 0 ", launch_.program,
+          ", expected one program");
   require(a.size == std::to_string(size()), who, " is one of ", a.size, " processes, rank 0 of ", size(),
           ", expected one number");
   const std::int64_t rank = std::atoll(a.rank.c_str());
@@ -180,7 +185,8 @@ void Processes::check(const Arrival& a) const {
 }
 
 bool Processes::is_here(std::int64_t rank) const {
-  return rank == 0 || std::any_of(peers_.begin(), peers_.end(), [&](const Peer& p) { return p.rank == rank; });
+  return rank == 0 ||
+         std::any_of(peers_.begin(), peers_.end(), [&](const Peer& p) { return p.rank == rank; });
 }
 
 std::string Processes::missing() const {
@@ -203,8 +209,8 @@ void Processes::go_to_first(const Arrival& own) {
     if (!is_first_there) mixtape::fail(ErrorCode::device, "what is there is no mixtape");
     peers_.push_back({0, std::move(connection)});
   } catch (const Error& error) {
-    mixtape::fail(ErrorCode::device, "processes: rank ", rank(), " finds no rank 0 at ", place, ": ", error.what(),
-                  "; see MASTER_ADDR, MASTER_PORT and what rank 0 printed");
+    mixtape::fail(ErrorCode::device, "processes: rank ", rank(), " finds no rank 0 at ", place, ": ",
+                  error.what(), "; see MASTER_ADDR, MASTER_PORT and what rank 0 printed");
   }
 }
 
@@ -264,8 +270,9 @@ Bytes Processes::receive(Peer& peer, Exchange exchange, Deadline deadline) {
     end_by(static_cast<ErrorCode>(header.code), text_of(bytes));
   }
   if (header.exchange != exchange) {
-    end_by(ErrorCode::invalid_argument, str("processes: ", name_of(peer.rank), " is at its ", header.exchange,
-                                            ", ", name_of(rank()), " at its ", exchange, ", expected the same work"));
+    end_by(ErrorCode::invalid_argument,
+           str("processes: ", name_of(peer.rank), " is at its ", header.exchange, ", ", name_of(rank()),
+               " at its ", exchange, ", expected the same work"));
   }
   return bytes;
 }
@@ -306,7 +313,8 @@ void Processes::pass_on(ErrorCode code, const std::string& what) noexcept {
   for (Peer& peer : peers_) {
     if (peer.is_lost) continue;
     try {
-      send_frame(peer.connection, {Exchange::failure, static_cast<std::uint32_t>(code), what.size()}, bytes_of(what));
+      send_frame(peer.connection, {Exchange::failure, static_cast<std::uint32_t>(code), what.size()},
+                 bytes_of(what));
       peer.connection.end();
     } catch (const Error&) {  // it is gone too
     }

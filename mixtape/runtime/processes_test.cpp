@@ -57,7 +57,8 @@ TEST(Processes, GatherAndBroadcast) {
     EXPECT_EQ(p.said(), (std::vector<std::string>{"I am 0", "I am 1", "I am 2"}));
     expect_in("rank 1 on ", p.name_of(1));
     const std::vector<Bytes> all = p.gather(Exchange::message, bytes(std::string(p.rank() + 1, 'x')));
-    EXPECT_EQ(all, p.is_first() ? (std::vector<Bytes>{bytes("x"), bytes("xx"), bytes("xxx")}) : std::vector<Bytes>());
+    EXPECT_EQ(all, p.is_first() ? (std::vector<Bytes>{bytes("x"), bytes("xx"), bytes("xxx")})
+                                : std::vector<Bytes>());
     Bytes many = p.is_first() ? Bytes(1 << 23, std::byte{7}) : Bytes();
     p.broadcast(Exchange::sum, many);
     EXPECT_EQ(many, Bytes(1 << 23, std::byte{7}));
@@ -200,7 +201,8 @@ TEST(Processes, OtherProgramsAreNoProcesses) {
     const Processes p(launch, "");
   }));
   const std::vector<std::string> errors = errors_of(2, [](const Launch& launch) {
-    if (launch.rank == 1) return Processes(launch, "").broadcast(Exchange::message, *std::make_unique<Bytes>());
+    if (launch.rank == 1)
+      return Processes(launch, "").broadcast(Exchange::message, *std::make_unique<Bytes>());
     Entrance entrance(launch.port, true);
     std::optional<Connection> c = entrance.next(std::chrono::steady_clock::now() + std::chrono::seconds(20));
     if (c) c->send(bytes("HTTP/1.1 400 Bad Request\r\n\r\n"));

@@ -16,8 +16,7 @@ inline int free_port() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   auto* place = reinterpret_cast<sockaddr*>(&address);
-  const bool is_found =
-      ::bind(socket, place, size) == 0 && ::getsockname(socket, place, &size) == 0;
+  const bool is_found = ::bind(socket, place, size) == 0 && ::getsockname(socket, place, &size) == 0;
   ::close(socket);
   if (!is_found) fail(ErrorCode::io, "tests: no free port");
   return ntohs(address.sin_port);

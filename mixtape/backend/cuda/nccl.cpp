@@ -116,8 +116,8 @@ class NcclSums final : public PeerSums {
   // Waits for the cards of the other processes, which NCCL finds by itself.
   void join(std::span<const std::byte> invitation, std::int64_t first_rank, std::int64_t size) override {
     UniqueId id{};
-    require(invitation.size() == sizeof id, "cuda: NCCL's invitation has ", invitation.size(), " bytes, expected ",
-            sizeof id);
+    require(invitation.size() == sizeof id, "cuda: NCCL's invitation has ", invitation.size(),
+            " bytes, expected ", sizeof id);
     std::memcpy(id.bytes, invitation.data(), sizeof id);
     int status = nccl().GroupStart();
     for (std::size_t i = 0; i < cards_.size() && status == kNcclSuccess; ++i) {
@@ -137,7 +137,8 @@ class NcclSums final : public PeerSums {
     if (is_aborted_) fail(ErrorCode::device, "cuda:", card.index, ": NCCL was ended, as another card failed");
     card.enter();
     auto* data = reinterpret_cast<void*>(static_cast<CardMemory&>(memory).pointer() + offset);
-    const int status = nccl().AllReduce(data, data, count, kNcclFloat32, kNcclSum, comms_[index], card.stream);
+    const int status =
+        nccl().AllReduce(data, data, count, kNcclFloat32, kNcclSum, comms_[index], card.stream);
     if (status != kNcclSuccess)
       fail(ErrorCode::device, "cuda:", card.index, ": NCCL: ", nccl().GetErrorString(status));
   }
