@@ -335,7 +335,9 @@ void add_calibrate(CLI::App& app, int& status) {
       "  mixtape calibrate -m Qwen3-0.6B -o out --bpw 3.5 --text my_text.txt\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out.gguf --type q4_k_m --text my_text.txt\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out.gguf --bpw 4.5 --text my_text.txt\n"
-      "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
+      "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run\n"
+      "  torchrun --nproc-per-node 2 --no-python mixtape calibrate -m Qwen3-0.6B \\\n"
+      "    -o out --text my_text.txt");
   command->callback([o, command, &status] {
     const std::optional<Launch> launch = launch_of_run();
     o->finish(*command, !is_member(launch));
