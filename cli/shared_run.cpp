@@ -16,9 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Words = std::vector<std::uint32_t>;
+using TokenWords = std::vector<std::uint32_t>;
 
-void append(Words& words, const std::vector<TokenRow>& rows) {
+void append(TokenWords& words, const std::vector<TokenRow>& rows) {
   words.push_back(static_cast<std::uint32_t>(rows.size()));
   for (const TokenRow& row : rows) {
     words.push_back(static_cast<std::uint32_t>(row.size()));
@@ -26,7 +26,7 @@ void append(Words& words, const std::vector<TokenRow>& rows) {
   }
 }
 
-std::vector<TokenRow> rows_at(const Words& words, std::size_t& at) {
+std::vector<TokenRow> rows_at(const TokenWords& words, std::size_t& at) {
   std::vector<TokenRow> rows(words.at(at++));
   for (TokenRow& row : rows) {
     row.resize(words.at(at++));
@@ -136,7 +136,7 @@ std::string receive_text(Processes& processes) {
 
 void send_data(Processes* processes, const CalibrationData& data) {
   if (processes == nullptr) return;
-  Words words;
+  TokenWords words;
   for (const auto* rows : {&data.train, &data.validation, &data.report}) append(words, *rows);
   const auto part = std::as_bytes(std::span(words));
   Bytes bytes(part.begin(), part.end());
@@ -146,7 +146,7 @@ void send_data(Processes* processes, const CalibrationData& data) {
 CalibrationData receive_data(Processes& processes) {
   Bytes bytes;
   processes.broadcast(Exchange::message, bytes);
-  Words words(bytes.size() / sizeof(std::uint32_t));
+  TokenWords words(bytes.size() / sizeof(std::uint32_t));
   std::memcpy(words.data(), bytes.data(), words.size() * sizeof(std::uint32_t));
   std::size_t at = 0;
   CalibrationData data;

@@ -8,6 +8,7 @@
 #include "mixtape/calib/random_rows.h"
 #include "mixtape/testing/check_op.h"
 #include "mixtape/testing/process_groups.h"
+#include "mixtape/testing/temp_directory.h"
 
 namespace mixtape {
 namespace {
@@ -105,6 +106,26 @@ TEST_F(ProcessRun, LayersThenCodesThenFloatsLearn) {
   floats.train = three_steps_of_four();
   floats.train.trainable = Trainable::everything;
   expect_same({block_codes(layers), dwq(codes), dwq(floats), dwq(codes)});
+}
+
+// Each makes its share of the teacher's targets.
+TEST_F(ProcessRun, TargetsAreTheBitsOfOneDevice) {
+  const testing::TempDirectory temp;
+  DwqOptions o;
+  o.train = three_steps_of_four();
+  o.loss.top_k = 16;
+  const auto train_to = [&](const char* name, const auto& run_it) {
+    o.target_dir = temp / name;
+    run_it();
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(temp / name))
+      files.emplace(entry.path().filename().string(), testing::contents_of(entry.path()));
+    return files;
+  };
+  const auto one = train_to("one", [&] { in_one({dwq(o)}, 1); });
+  EXPECT_EQ(one.size(), 17U);  // 8 rows to train on, 8 to judge by, and what they are
+  EXPECT_TRUE(train_to("three", [&] { in_one({dwq(o)}, 3); }) == one);
+  EXPECT_TRUE(train_to("several", [&] { in_several({dwq(o)}, {several_cpus(1), several_cpus(2)}); }) == one);
 }
 
 TEST_F(ProcessRun, MayHaveNothingToImprove) {
