@@ -198,7 +198,8 @@ done
   python3 -c 'import socket, sys, time
 s = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 open(sys.argv[2], "w").close()
-s.accept()[0].send(b"220 mail ready, what do you want of me\r\n")
+c = s.accept()[0]
+c.send(b"220 mail ready, what do you want of me\r\n")
 time.sleep(600)' "$port" "$work/listens" &
   other=$!
   for _ in $(seq 100); do [ -e "$work/listens" ] && break || sleep 0.1; done
