@@ -14,6 +14,8 @@ free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1
 start() {
   local rank=$1 size=$2
   shift 2
+  : >"$work/out.$rank" # what a run before said is not waited for
+  : >"$work/err.$rank"
   env RANK="$rank" LOCAL_RANK="$rank" WORLD_SIZE="$size" MASTER_ADDR=localhost MASTER_PORT="$port" \
     MIXTAPE_JOIN_SECONDS="${patience:-60}" "$mixtape" "$@" >"$work/out.$rank" 2>"$work/err.$rank" </dev/null &
   process[rank]=$!
