@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/calibrate_member.h"
 #include "cli/calibrate_options.h"
 #include "cli/calibration_html.h"
 #include "cli/calibration_report.h"
@@ -20,6 +21,7 @@
 #include "cli/part_table.h"
 #include "cli/prediction.h"
 #include "cli/quote.h"
+#include "cli/shared_run.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/fingerprint.h"
 #include "mixtape/calib/importance.h"
@@ -33,7 +35,7 @@ namespace {
 
 class CalibrateRun {
  public:
-  explicit CalibrateRun(const CalibrateOptions& options)
+  CalibrateRun(const CalibrateOptions& options, const std::optional<Launch>& launch)
       : o_(options),
         output_(o_.quantize.place(o_.model)),
         report_file_(o_.json_file, o_.inputs(), o_.quantize.out),
@@ -41,7 +43,7 @@ class CalibrateRun {
         plan_file_(o_.has_written_plan() ? "" : o_.quantize.saved_plan, o_.inputs(), o_.quantize.out,
                    "--save-plan"),
         imatrix_file_(o_.saved_imatrix, o_.inputs(), o_.quantize.out, "--save-imatrix"),
-        devices_(open_devices(options.model.device)),
+        devices_(open_devices(options.model.device, launch)),
         device_(devices_->devices()[0]),
         opened_(options.model.open()),
         tape_(device_),
@@ -55,7 +57,7 @@ class CalibrateRun {
   }
 
   int run() {
-    return run_unless_stopped(checkpoint_, [this] { return work(); });
+    return run_as_first(devices_->processes(), checkpoint_, [this] { return work(); });
   }
 
  private:
@@ -70,6 +72,7 @@ class CalibrateRun {
     prepare();
     require_finite_floats(*opened_.source, plan_);
     if (o_.dry_run) return rehearse();
+    tell_run(devices_->processes(), *checkpoint_);
     StageDisplay display;
     blaming_weights(*opened_.source, [&] { calibrate_student(display); });
     display.close();
@@ -108,14 +111,6 @@ class CalibrateRun {
                                            {"device", devices_->name()}});
   }
 
-  // Rows to be sampled are counted as if they were there.
-  CalibrationData expected_data() const {
-    if (!o_.text.is_sampled()) return data_;
-    std::vector<RowSource> all = sources_;
-    all.push_back(o_.text.expected_source());
-    return o_.text.shared_split(std::move(all)).data;
-  }
-
   // What is left to say where nothing is run: the data as they will be, memory and time.
   int rehearse() {
     if (o_.text.is_sampled()) {
@@ -130,7 +125,7 @@ class CalibrateRun {
   // Until the teacher is there a signal ends the program at once.
   void calibrate_student(StageDisplay& display) {
     const RunHooks hooks = display.hooks(&*checkpoint_);
-    const CalibrationData expected = expected_data();
+    const CalibrationData expected = o_.text.is_sampled() ? o_.text.expected_data(sources_) : data_;
     prediction_.tell_memory(expected);
     const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
     prediction_.tell_time(teacher.model(), expected);
@@ -153,6 +148,7 @@ class CalibrateRun {
       importance_->add(layer);
     };
     if (importance_) options.on_statistics = add;
+    send_calibration(devices_->processes(), o_, plan_, data_);
     calibration_ = calibrate(teacher, plan_, data_, options, hooks);
     if (!calibration_.report.stopped_early) {
       const std::int64_t tokens = o_.part_tokens(opened_.config, plan_, data_, device_);
@@ -320,7 +316,7 @@ class CalibrateRun {
   Calibration calibration_;
   std::optional<KlByPart> parts_;  // of --html
   GgufLoss gguf_loss_;             // nothing of a directory
-  Prediction prediction_{o_, opened_, plan_, compute_, tape_, std::ssize(devices_->devices())};
+  Prediction prediction_{o_, opened_, plan_, compute_, tape_, devices_->size()};
   double seconds_ = 0.0;  // of all stages
 };
 
@@ -339,10 +335,13 @@ void add_calibrate(CLI::App& app, int& status) {
       "  mixtape calibrate -m Qwen3-0.6B -o out --bpw 3.5 --text my_text.txt\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out.gguf --type q4_k_m --text my_text.txt\n"
       "  mixtape calibrate -m Qwen3-0.6B -o out.gguf --bpw 4.5 --text my_text.txt\n"
-      "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run");
+      "  mixtape calibrate -m model.gguf -o model-3bit --bits 3 --data self --dry-run\n"
+      "  torchrun --nproc-per-node 2 --no-python mixtape calibrate -m Qwen3-0.6B \\\n"
+      "    -o out --text my_text.txt");
   command->callback([o, command, &status] {
-    o->finish(*command);
-    status = CalibrateRun(*o).run();
+    const std::optional<Launch> launch = launch_of_run();
+    o->finish(*command, !is_member(launch));
+    status = is_member(launch) ? take_part_in_calibrate(*o, *launch) : CalibrateRun(*o, launch).run();
   });
 }
 

@@ -161,11 +161,11 @@ void CalibrateOptions::add(CLI::App& command) {
   checkpoint.add(command);
 }
 
-void CalibrateOptions::finish(const CLI::App& command) {
+void CalibrateOptions::finish(const CLI::App& command, bool reads_text) {
   refuse_idle(command, *this);
   checkpoint.finish(command);
   text.refuse_idle(command);
-  require_files(text.files());
+  if (reads_text) require_files(text.files());
   static_cast<void>(text.is_sampled());  // throws where there is no text
   refuse_same_place({{"--save-plan", quantize.saved_plan},
                      {"--json", json_file},

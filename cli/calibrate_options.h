@@ -40,7 +40,8 @@ struct CalibrateOptions {
 
   void add(CLI::App& command);
   // Once the command line is read: what options say together, and whether the places that they name can be made.
-  void finish(const CLI::App& command);
+  // `reads_text`: this process does, so the files are looked for.
+  void finish(const CLI::App& command, bool reads_text);
   // What the recipe decides and the command line does not name.
   void settle(const ModelConfig& config, const Device& device);
 

@@ -121,6 +121,17 @@ void Checkpoint::sweep() const {
   }
 }
 
+std::map<std::string, std::uintmax_t> Checkpoint::sizes() const {
+  std::map<std::string, std::uintmax_t> all;
+  std::error_code ignored;
+  for (const std::string& name : states()) all.emplace(name, fs::file_size(file_of(name), ignored));
+  return all;
+}
+
+fs::path Checkpoint::state_of(const std::string& out, const std::string& name) {
+  return checkpoint_of(out) / (name + kEnd);
+}
+
 std::vector<std::string> Checkpoint::states() const {
   std::vector<std::string> names;
   std::error_code ignored;
@@ -237,7 +248,7 @@ int run_unless_stopped(const std::optional<Checkpoint>& checkpoint, const std::f
     if (!way_out.empty()) fail(error.code(), error.what(), way_out);
     if (error.code() != ErrorCode::interrupted) throw;
     wait_if_ending();
-    note(fmt::format("mixtape: {}; nothing was written", error.what()));
+    tell_error(fmt::format("{}; nothing was written", error.what()));
     if (checkpoint) checkpoint->tell_how_to_resume();
     return Status::stopped;
   }

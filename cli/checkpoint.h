@@ -1,6 +1,7 @@
 // The states of a run in the directory OUT.checkpoint: run.json, which says what run it is, and a file for each state.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -36,6 +37,12 @@ class Checkpoint final : public KeptStates {
   void remove();
   // Says how to go on, if there is anything to go on from.
   void tell_how_to_resume() const;
+
+  // What the run follows from, and bytes of the states that are there, by name.
+  const Inputs& inputs() const { return inputs_; }
+  std::map<std::string, std::uintmax_t> sizes() const;
+  // Where a run into `out` has that state.
+  static std::filesystem::path state_of(const std::string& out, const std::string& name);
 
   // What to do where a state isn't what it was; empty for other errors.
   std::string way_out(const Error& error) const;

@@ -52,7 +52,7 @@ Status status_of(ErrorCode code) {
 
 int report_failure(const std::string& text, int status) {
   wait_if_ending();
-  note("mixtape: " + text);
+  tell_error(text);
   return status;
 }
 

@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <set>
 #include <sstream>
 #include <vector>
 
+#include "cli/terminal.h"
 #include "mixtape/core/error.h"
 
 namespace mixtape::cli {
@@ -56,19 +58,59 @@ static std::vector<Device> named_devices(const std::string& names, std::vector<s
   return found;
 }
 
-std::unique_ptr<DeviceGroup> open_devices(const std::string& names) {
+// The card with this process's number on its host; the only one that a process sees was chosen for it.
+static Device device_of(const Launch& launch, std::vector<std::string>& passed_over) {
+  const std::vector<Device> all = all_devices(passed_over);
+  if (all.size() == 1) return all[0];
+  const auto index = static_cast<std::size_t>(launch.local_rank);
+  if (index >= all.size())
+    fail(ErrorCode::device, "device: this is process ", index, " of its host (from 0), which has ",
+         all.size(), " cards, expected one for each process, or --device");
+  return all[index];
+}
+
+static std::vector<Device> devices_of(const std::string& names, const std::optional<Launch>& launch,
+                                      std::vector<std::string>& passed_over) {
+  if (names == "all") return all_devices(passed_over);
+  if (names == "auto" && launch) return {device_of(*launch, passed_over)};
+  return named_devices(names, passed_over);
+}
+
+// Standard output is the first process's.
+static void tell_process(const Launch& launch, const std::vector<Device>& devices) {
+  const std::string place = fmt::format("{}:{}", launch.address, launch.port);
+  if (launch.rank == 0) {
+    fmt::print("processes    {}, which meet at {}\n", launch.size, place);
+    return;
+  }
+  for (const Device& d : devices)
+    put_error(
+        fmt::format("rank {:<7} {}, {}; rank 0 is at {}\n", launch.rank, d.name(), d.description(), place));
+}
+
+static std::string hosts_of(const Processes& processes) {
+  std::string all;
+  for (const std::string& host : std::set(processes.hosts().begin(), processes.hosts().end()))
+    all += (all.empty() ? "" : ", ") + host;
+  return all;
+}
+
+std::unique_ptr<DeviceGroup> open_devices(const std::string& names, const std::optional<Launch>& launch) {
   std::vector<std::string> passed_over;
-  auto group = std::make_unique<DeviceGroup>(names == "all" ? all_devices(passed_over)
-                                                            : named_devices(names, passed_over));
-  for (const Device& device : group->devices()) print_device(device, passed_over, stdout);
-  if (group->devices().size() > 1) fmt::print("gradients    added up through {}\n", group->way());
+  std::vector<Device> devices = devices_of(names, launch, passed_over);
+  for (const Device& device : devices) print_device(device, passed_over, stdout);
+  if (launch) tell_process(*launch, devices);
+  auto group = launch ? std::make_unique<DeviceGroup>(std::move(devices), *launch)
+                      : std::make_unique<DeviceGroup>(std::move(devices));
+  if (launch) fmt::print("hosts        {}\n", hosts_of(*group->processes()));
+  if (group->size() > 1) fmt::print("gradients    added up through {}\n", group->way());
   return group;
 }
 
 void require_row_for_each(const DeviceGroup& devices, std::int64_t batch) {
-  const std::int64_t count = std::ssize(devices.devices());
-  require(batch >= count, "--device names ", count, " devices, which share a batch of ", batch,
-          " rows: expected a row or more for each, see --batch");
+  const std::int64_t count = devices.size();
+  require(batch >= count, devices.processes() ? "the processes have " : "--device names ", count,
+          " devices, which share a batch of ", batch, " rows: expected a row or more for each, see --batch");
 }
 
 }  // namespace mixtape::cli

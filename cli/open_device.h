@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "mixtape/runtime/device_group.h"
@@ -14,7 +15,9 @@ Device open_device(const std::string& name, std::FILE* out = stdout);
 
 // Of commands whose steps several may share: "cuda:0,cuda:1", or "all" of the best kind. A line for each, and for several
 // one that says which way their gradients are added up.
-std::unique_ptr<DeviceGroup> open_devices(const std::string& names);
+// With a launch those of this process among those of all; `auto` is then the card that has this process's number on its
+// host, and processes other than the first have one line.
+std::unique_ptr<DeviceGroup> open_devices(const std::string& names, const std::optional<Launch>& launch);
 // Throws invalid_argument unless each of them gets a row of a batch.
 void require_row_for_each(const DeviceGroup& devices, std::int64_t batch);
 

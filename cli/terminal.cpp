@@ -83,11 +83,32 @@ static std::string folded(std::string text, std::size_t width) {
   return lines + text;
 }
 
-void note(const std::string& line) {
+// Set before there are threads; empty: all is told.
+static std::string errors_alone_of;
+
+static void put_line(const std::string& line) {
   if (line_stands.exchange(false)) put_error(kClear);
   const std::string text = printable(line);
   put_error((can_rewrite_line() ? folded(text, static_cast<std::size_t>(terminal_width())) : text) + "\n");
   log_line(line);
+}
+
+void note(const std::string& line) {
+  if (errors_alone_of.empty()) put_line(line);
+}
+
+void tell_error(const std::string& text) {
+  put_line("mixtape: " + (errors_alone_of.empty() ? "" : errors_alone_of + ": ") + text);
+}
+
+void tell_errors_alone(const std::string& name) {
+  errors_alone_of = name;
+  be_quiet();
+  std::fflush(stdout);
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return;
+  ::dup2(nowhere, STDOUT_FILENO);
+  ::close(nowhere);
 }
 
 void warn(const std::string& text) { note("mixtape: warning: " + text); }

@@ -24,6 +24,10 @@ bool is_quiet();
 
 // A line of its own, on a terminal as many as its words take; a progress line that stands there is cleared first.
 void note(const std::string& line);
+// "mixtape: ..."
+void tell_error(const std::string& text);
+// From now on errors alone go to standard error, by this name: "mixtape: rank 1: ..."; nothing to standard output.
+void tell_errors_alone(const std::string& name);
 // "mixtape: warning: ..."
 void warn(const std::string& text);
 

@@ -281,6 +281,11 @@ void TextOptions::sample_only_used(std::vector<RowSource> expected) {
   }
 }
 
+CalibrationData TextOptions::expected_data(std::vector<RowSource> sources) const {
+  sources.push_back(expected_source());
+  return shared_split(std::move(sources)).data;
+}
+
 SourceSplit TextOptions::shared_split(std::vector<RowSource> sources) const {
   for (const std::string& share : shares) set_share(share, sources);
   const SplitOptions wanted = {train_rows, validation_rows, report_rows, seed};

@@ -60,6 +60,8 @@ struct TextOptions {
   RowSource expected_source() const;
   // Lowers self_rows to what the split of `expected`, with such rows among it, uses, and says so.
   void sample_only_used(std::vector<RowSource> expected);
+  // The data as they will be once there are sampled rows beside these.
+  CalibrationData expected_data(std::vector<RowSource> sources) const;
   // By --share and the numbers of rows.
   SourceSplit shared_split(std::vector<RowSource> sources) const;
   // The same; prints what became of each source.

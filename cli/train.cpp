@@ -14,6 +14,8 @@
 #include "cli/open_device.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
+#include "cli/shared_run.h"
+#include "cli/signals.h"
 #include "cli/terminal.h"
 #include "cli/text_options.h"
 #include "cli/training_hooks.h"
@@ -74,13 +76,56 @@ double unigram_perplexity(std::span<const TokenRow> counted, std::span<const Tok
   return std::exp(nll / static_cast<double>(count_positions(rows)));
 }
 
+// On all devices, which begin with the same values and take the same steps. Of this process's first device the tape, the
+// values and the hooks, but for the states, which all find.
+TrainReport train_together(const PretrainOptions& o, const ModelConfig& config, const CalibrationData& data,
+                           DeviceGroup& devices, Tape& first, Parameters& values, const RunHooks& hooks) {
+  TrainReport report;
+  FoundStates states(hooks.states);
+  devices.run([&](Communicator& communicator) {
+    const auto train_on = [&](Tape& tape, Parameters& parameters, const RunHooks& own) {
+      NextToken signal;
+      const TrainRows rows = {data.train, data.validation,
+                              shuffled_batches(data.train.size(), o.train.batch_size, o.text.seed)};
+      return train(config, parameters, o.compute_dtype(), signal, tape, rows, o.train,
+                   {.run = own, .communicator = &communicator});
+    };
+    const auto index = static_cast<std::size_t>(communicator.rank() - devices.first_rank());
+    if (index == 0) {
+      report = train_on(first, values, hooks);
+      return;
+    }
+    Tape tape(devices.devices()[index]);
+    Parameters copy = initial_parameters(config, o.text.seed, tape.device());
+    train_on(tape, copy, {.progress = {}, .should_stop = {}, .states = &states});
+  });
+  return report;
+}
+
+// Another process than the first of a run that several share: its part of the steps.
+int take_part_in_train(const PretrainOptions& o, const Launch& launch) {
+  const std::unique_ptr<DeviceGroup> devices = open_devices(o.device, launch);
+  Processes& processes = *devices->processes();
+  return run_as_member(processes, [&] {
+    const nlohmann::json json = read_json(o.config_file);
+    const ModelConfig config = ModelConfig::parse(json, o.config_file);
+    SeenStates states(processes, o.checkpoint, o.out, {{"config", text_fingerprint(json.dump())}});
+    const CalibrationData data = receive_data(processes);
+    watch_interrupts();
+    Tape tape(devices->devices()[0]);
+    Parameters values = initial_parameters(config, o.text.seed, tape.device());
+    train_together(o, config, data, *devices, tape, values,
+                   {.progress = {}, .should_stop = interrupted, .states = &states});
+  });
+}
+
 class TrainRun {
  public:
-  explicit TrainRun(const PretrainOptions& options)
+  TrainRun(const PretrainOptions& options, const std::optional<Launch>& launch)
       : o_(options),
         output_(o_.out, o_.tokenizer),
         report_file_(o_.json_file, inputs(o_), o_.out),
-        devices_(open_devices(o_.device)),
+        devices_(open_devices(o_.device, launch)),
         config_json_(read_json(o_.config_file)),
         config_(ModelConfig::parse(config_json_, o_.config_file)),
         tape_(devices_->devices()[0]) {
@@ -88,7 +133,7 @@ class TrainRun {
   }
 
   int run() {
-    return run_unless_stopped(checkpoint_, [this] { return work(); });
+    return run_as_first(devices_->processes(), checkpoint_, [this] { return work(); });
   }
 
  private:
@@ -96,12 +141,15 @@ class TrainRun {
     check(o_.train);
     prepare();
     output_.require_space(file_bytes());
+    tell_run(devices_->processes(), *checkpoint_);
+    send_data(devices_->processes(), data_);
     watch_interrupts();
     checkpoint_->begin();
     StageDisplay display;
     Parameters parameters = initial_parameters(config_, o_.text.seed, tape_.device(), display.hooks());
     predict(parameters, display);
-    const TrainReport report = train_together(parameters, display.hooks(&*checkpoint_));
+    const TrainReport report =
+        train_together(o_, config_, data_, *devices_, tape_, parameters, display.hooks(&*checkpoint_));
     display.close();
     if (report.stopped_early && (!o_.write_on_interrupt || report.best_step == 0))
       fail(ErrorCode::interrupted, "interrupted after ", report.steps_done, " steps");
@@ -114,31 +162,6 @@ class TrainRun {
       return Status::ok;
     }
     return tell(report, *result);
-  }
-
-  // On all devices, which begin with the same values and take the same steps.
-  TrainReport train_together(Parameters& parameters, const RunHooks& hooks) {
-    TrainReport report;
-    FoundStates states(hooks.states);
-    devices_->run([&](Communicator& communicator) {
-      if (communicator.rank() == 0) {
-        report = train_on(tape_, parameters, hooks, communicator);
-        return;
-      }
-      Tape tape(devices_->devices()[static_cast<std::size_t>(communicator.rank())]);
-      Parameters copy = initial_parameters(config_, o_.text.seed, tape.device());
-      train_on(tape, copy, {.progress = {}, .should_stop = {}, .states = &states}, communicator);
-    });
-    return report;
-  }
-
-  TrainReport train_on(Tape& tape, Parameters& parameters, const RunHooks& hooks,
-                       Communicator& communicator) const {
-    NextToken signal;
-    const TrainRows rows = {data_.train, data_.validation,
-                            shuffled_batches(data_.train.size(), o_.train.batch_size, o_.text.seed)};
-    return train(config_, parameters, o_.compute_dtype(), signal, tape, rows, o_.train,
-                 {.run = hooks, .communicator = &communicator});
   }
 
   static std::vector<std::string> inputs(const PretrainOptions& o) {
@@ -302,9 +325,13 @@ void add_train(CLI::App& app, int& status) {
     o->train.validate_at_stop = o->write_on_interrupt;
     o->text.refuse_idle(*command);
     o->checkpoint.finish(*command);
-    require_files(o->text.files());
-    require_files({o->config_file, o->tokenizer + "/tokenizer.json"});
-    status = TrainRun(*o).run();
+    const std::optional<Launch> launch = launch_of_run();
+    require_files({o->config_file});
+    if (!is_member(launch)) {
+      require_files(o->text.files());
+      require_files({o->tokenizer + "/tokenizer.json"});
+    }
+    status = is_member(launch) ? take_part_in_train(*o, *launch) : TrainRun(*o, launch).run();
   });
 }
 

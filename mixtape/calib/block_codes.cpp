@@ -120,12 +120,11 @@ class Walk {
 
   TrainReport run() {
     for (std::int64_t i = 0; i < layers_ && !report_.stopped_early; ++i) {
-      if (!targets_.pass(in_.teacher.model().layer(i), o_.train.batch_size, in_.hooks)) {
-        report_.stopped_early = true;
-        break;
-      }
+      report_.stopped_early =
+          !all_have(targets_.pass(in_.teacher.model().layer(i), o_.train.batch_size, in_.hooks));
+      if (report_.stopped_early) break;
       if (i >= done_) learn(i);
-      if (i + 1 < layers_ && !report_.stopped_early) report_.stopped_early = !advance(i);
+      if (i + 1 < layers_ && !report_.stopped_early) report_.stopped_early = !all_have(advance(i));
     }
     kept_.keep();
     return report_;
@@ -139,6 +138,9 @@ class Walk {
 
   static std::string path_of(std::int64_t layer) { return str("model.layers.", layer, "."); }
   static std::string scope_of(std::int64_t layer) { return str("layer ", layer, " "); }
+
+  // All members stop as soon as one was stopped.
+  bool all_have(bool passed) { return communicator_.sum_of(passed ? 0.0 : 1.0) == 0.0; }
 
   bool advance(std::int64_t i) {
     TapeWeights weights(tape_, student_.parameters, Trainable::nothing);

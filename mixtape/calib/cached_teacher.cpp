@@ -1,10 +1,14 @@
 #include "mixtape/calib/cached_teacher.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 
 #include "mixtape/calib/fingerprint.h"
 #include "mixtape/calib/logit_blocks.h"
+#include "mixtape/io/atomic_file.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/safetensors.h"
 #include "mixtape/io/safetensors_writer.h"
@@ -71,6 +75,45 @@ TopKTargets targets_of(const CausalLm& teacher, Tape& tape, std::span<const Toke
   return all;
 }
 
+// What another host has made comes in sight after some seconds where a folder is shared by network.
+void require_seen(const std::filesystem::path& directory) {
+  constexpr int kTries = 300;
+  for (int i = 0; i < kTries; ++i) {
+    std::error_code ignored;
+    if (std::filesystem::exists(directory, ignored)) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  fail(ErrorCode::io, directory.string(),
+       ": is not here, though the first process made it, expected a folder that ",
+       "all hosts of the run share");
+}
+
+// A member's share of the rows.
+void write_rows(const std::filesystem::path& directory, const CausalLm& teacher, Tape& tape,
+                std::span<const TokenRow> rows, const KlOptions& options, Communicator& communicator,
+                const RunHooks& hooks) {
+  require_seen(directory);
+  const NoGrad guard(tape);
+  const auto report = [&](std::size_t done) {
+    hooks.report({.stage = "teacher targets",
+                  .done = static_cast<std::int64_t>(std::min(done, rows.size())),
+                  .total = static_cast<std::int64_t>(rows.size()),
+                  .unit = "rows"});
+  };
+  report(0);
+  const auto members = static_cast<std::size_t>(communicator.size()),
+             rank = static_cast<std::size_t>(communicator.rank());
+  for (std::size_t begin = 0; begin < rows.size(); begin += members) {
+    // All stop at once: nobody writes into what member 0 removes.
+    const bool stops = communicator.sum_of(hooks.stops() ? 1.0 : 0.0) > 0.0;
+    if (stops) fail(ErrorCode::interrupted, "teacher targets: interrupted");
+    const std::size_t r = begin + rank;
+    if (r < rows.size())
+      write_row(row_file(directory, r), targets_of(teacher, tape, rows.subspan(r, 1), options));
+    report(begin + members);
+  }
+}
+
 }  // namespace
 
 void require_targets(const std::filesystem::path& directory) {
@@ -122,25 +165,21 @@ Buffer CachedTeacher::losses(CommandEncoder& encoder, const Buffer& logits, std:
   return top_k_losses(encoder, block, logits, options_, gradient);
 }
 
-void write_targets(AtomicDirectory& output, const std::string& fingerprint, const CausalLm& teacher,
-                   Tape& tape, std::span<const TokenRow> rows, const KlOptions& options,
-                   const RunHooks& hooks) {
+void write_targets(const std::filesystem::path& directory, const std::string& fingerprint,
+                   const CausalLm& teacher, Tape& tape, std::span<const TokenRow> rows,
+                   const KlOptions& options, Communicator& communicator, const RunHooks& hooks) {
   require(options.top_k > 0, "targets: K is ", options.top_k, ", expected 1 or more");
-  const NoGrad guard(tape);
-  const auto report = [&](std::size_t done) {
-    hooks.report({.stage = "teacher targets",
-                  .done = static_cast<std::int64_t>(done),
-                  .total = static_cast<std::int64_t>(rows.size()),
-                  .unit = "rows"});
-  };
-  report(0);
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    hooks.throw_if_stopped("teacher targets");
-    write_row(row_file(output.path(), r), targets_of(teacher, tape, rows.subspan(r, 1), options));
-    report(r + 1);
+  std::optional<AtomicDirectory> output;
+  if (communicator.rank() == 0 && !std::filesystem::exists(directory)) output.emplace(directory);
+  const std::string place = communicator.text_of_first(output ? output->path().string() : "");
+  if (!place.empty()) write_rows(place, teacher, tape, rows, options, communicator, hooks);
+  communicator.meet();  // the rows are there
+  if (output) {
+    write_file(output->path() / kDescription, nlohmann::json{{"fingerprint", fingerprint}}.dump(2) + "\n");
+    output->commit();
   }
-  write_file(output.path() / kDescription, nlohmann::json{{"fingerprint", fingerprint}}.dump(2) + "\n");
-  output.commit();
+  communicator.meet();  // all of it is
+  require_seen(directory);
 }
 
 std::string targets_fingerprint(const ModelSource& teacher, std::span<const TokenRow> rows,

@@ -7,7 +7,7 @@
 
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/core/run_hooks.h"
-#include "mixtape/io/atomic_file.h"
+#include "mixtape/runtime/communicator.h"
 
 namespace mixtape {
 
@@ -29,11 +29,13 @@ class CachedTeacher final : public LossSignal {
   std::map<std::int64_t, TopKTargets> by_positions_;  // one for each B*S
 };
 
-// Into `output`, which is committed when it is complete. Reports rows as the stage "teacher targets"; throws
-// interrupted between rows.
-void write_targets(AtomicDirectory& output, const std::string& fingerprint, const CausalLm& teacher,
-                   Tape& tape, std::span<const TokenRow> rows, const KlOptions& options,
-                   const RunHooks& hooks = {});
+// Into `directory`, which appears when it is complete; nothing where it is there already. All members of a run call
+// with the same rows and options, each with its teacher and tape: each makes its share of the rows, and they are the
+// bits of one that makes all. Reports rows as the stage "teacher targets"; throws interrupted between rows, io where a
+// member doesn't see the directory.
+void write_targets(const std::filesystem::path& directory, const std::string& fingerprint,
+                   const CausalLm& teacher, Tape& tape, std::span<const TokenRow> rows,
+                   const KlOptions& options, Communicator& communicator, const RunHooks& hooks = {});
 
 // Throws invalid_argument, saying what is there, unless `directory` is one that write_targets filled.
 void require_targets(const std::filesystem::path& directory);

@@ -18,8 +18,8 @@ class CachedTeacherTest : public ::testing::TestWithParam<std::string> {
     return targets_fingerprint(*open_model(model), rows_, options_);
   }
   void write(const std::string& print, const RunHooks& hooks = {}) {
-    AtomicDirectory output(temp_ / "targets");
-    write_targets(output, print, teacher_.model(), tape_, rows_, options_, hooks);
+    SingleProcess alone;
+    write_targets(temp_ / "targets", print, teacher_.model(), tape_, rows_, options_, alone, hooks);
   }
   // A copy of the model in whose file the last 1024 values differ in one bit each.
   std::filesystem::path changed_copy() {

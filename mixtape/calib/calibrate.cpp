@@ -56,6 +56,17 @@ Evaluation evaluate_stored(const Student& student, const Teacher& teacher, Refer
 
 namespace {
 
+// An error here is one of all processes of the run.
+template <class Work>
+auto telling_others(const CalibrationOptions& o, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (o.devices && o.devices->processes()) o.devices->processes()->fail(error.code(), error.what());
+    throw;
+  }
+}
+
 // One run through all methods.
 class Run {
  public:
@@ -73,9 +84,10 @@ class Run {
       finish_stages(kept, 0);
     }
     for (std::size_t i = s_.report.stages.size(); i < o_.methods.size() && !s_.report.stopped_early; ++i) {
-      improve(o_.methods[i]);
+      improve(i);
       if (!s_.report.stopped_early) finish_stages(kept, i);
     }
+    partners_.end();
     s_.report.result = fits_only && fits.size() == 1 ? s_.report.initial : report_unless_stopped();
     s_.report.stopped_early |= !s_.report.result;
     return {std::move(s_.report), std::move(s_.best)};
@@ -83,7 +95,7 @@ class Run {
 
  private:
   // Hooks of the stage that is next, or number i.
-  RunHooks hooks_of(std::size_t i) const { return within(hooks_, str("stage ", i, " ")); }
+  RunHooks hooks_of(std::size_t i) const { return hooks_of_stage(hooks_, i); }
 
   // What stages from `first` on were made of is of no more use.
   void finish_stages(const KeptStage& kept, std::size_t first) const {
@@ -106,12 +118,13 @@ class Run {
   }
 
   // A stopped method is judged by its own validation: nothing is measured any more.
-  void improve(const Method& method) {
+  void improve(std::size_t i) {
     Student student = copy_of(s_.best);
     const Stopwatch watch;
-    const RunHooks hooks = hooks_of(s_.report.stages.size());
-    s_.report.training = partners_.improve(method, {teacher_, plan_, data_, hooks, best_kl()}, student);
-    StageReport stage{method.name, watch.seconds(), {}, {}, false, {}};
+    const RunHooks hooks = hooks_of(i);
+    s_.report.training =
+        partners_.improve(o_.methods, i, {teacher_, plan_, data_, hooks, best_kl()}, student);
+    StageReport stage{o_.methods[i].name, watch.seconds(), {}, {}, false, {}};
     s_.report.stopped_early = s_.report.training.stopped_early;
     if (!s_.report.stopped_early) measure(stage, student);
     offer(stage, std::move(student));
@@ -180,7 +193,20 @@ class Run {
 Calibration calibrate(const Teacher& teacher, const QuantizationPlan& plan, const CalibrationData& data,
                       const CalibrationOptions& o, const RunHooks& hooks) {
   check_input(teacher.source(), data, o);
-  return Run(teacher, plan, data, o, hooks).run();
+  require(o.devices == nullptr || o.devices->is_first(),
+          "calibrate: this process is not the first of the run, expected take_part_in_calibration");
+  return telling_others(o, [&] { return Run(teacher, plan, data, o, hooks).run(); });
+}
+
+void take_part_in_calibration(const Teacher& teacher, const QuantizationPlan& plan,
+                              const CalibrationData& data, const CalibrationOptions& o,
+                              const RunHooks& hooks) {
+  check_input(teacher.source(), data, o);
+  require(o.devices != nullptr && !o.devices->is_first(),
+          "calibrate: this process is the first of the run, expected calibrate");
+  telling_others(o, [&] {
+    Partners(teacher, o.devices).follow(o.methods, {teacher, plan, data, hooks, {}});
+  });
 }
 
 Calibration calibrate(const ModelSource& source, const QuantizationPlan& plan, const CalibrationData& data,

@@ -25,8 +25,8 @@ struct CalibrationOptions {
   std::int64_t evaluation_batch = 8;   // rows
   std::int64_t statistics_rows = 128;  // training rows that input statistics are gathered from, at most
   std::function<void(const LayerStatistics&)> on_statistics = {};
-  // That share the rows of each step of methods that improve; the rest is done on the first one, which is the teacher's.
-  // Null: the teacher's alone.
+  // That share the rows of each step of methods that improve; the rest is done on the first one of the first process,
+  // which is the teacher's. Null: the teacher's alone.
   DeviceGroup* devices = nullptr;
   // Of the source overload alone: activations (auto: compute_dtype), and how the teacher is held.
   std::optional<DType> compute = {};
@@ -68,6 +68,14 @@ Calibration calibrate(const Teacher& teacher, const QuantizationPlan& plan, cons
 // The same, the teacher loaded once the options hold.
 Calibration calibrate(const ModelSource& source, const QuantizationPlan& plan, const CalibrationData& data,
                       const CalibrationOptions& options, Tape& tape, const RunHooks& hooks = {});
+
+// What the other processes of options.devices do while the first one is in calibrate: their part of its steps. Teacher,
+// plan, data and methods are the same as there; the teacher is on the first device of this process. Comes back where
+// the first one begins with nothing but to measure its result. Of `hooks`, should_stop is asked during steps, where it
+// stops all, and `states` are found and left as they are. Throws the errors of the other processes too.
+void take_part_in_calibration(const Teacher& teacher, const QuantizationPlan& plan,
+                              const CalibrationData& data, const CalibrationOptions& options,
+                              const RunHooks& hooks = {});
 
 // Activations of a model: f32 where it is stored so or doesn't say, else bf16.
 DType compute_dtype(const ModelConfig& config);

@@ -32,11 +32,9 @@ std::unique_ptr<LossSignal> make_signal(const DwqOptions& o, const MethodInput& 
   if (o.target_dir.empty()) return std::make_unique<LiveTeacher>(teacher, tape, o.loss, in.data.train.size());
   const std::vector<TokenRow> rows = target_rows(in.data);
   const std::string fingerprint = targets_fingerprint(in.teacher.source(), rows, o.loss);
-  if (is_first(in) && !std::filesystem::exists(o.target_dir)) {
-    AtomicDirectory output(o.target_dir);
-    write_targets(output, fingerprint, teacher, tape, rows, o.loss, in.hooks);
-  }
-  if (in.communicator) in.communicator->meet();  // they are there
+  SingleProcess alone;
+  write_targets(o.target_dir, fingerprint, teacher, tape, rows, o.loss,
+                in.communicator ? *in.communicator : alone, in.hooks);
   return std::make_unique<CachedTeacher>(o.target_dir, fingerprint, tape, o.loss);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "mixtape/runtime/command_encoder.h"
@@ -28,6 +29,16 @@ class Communicator {
   }
   // Comes back once all have come.
   void meet() { all_reduce_sum(std::span<double>()); }
+  // Member 0's text, to all.
+  std::string text_of_first(const std::string& text) {
+    const std::string mine = rank() == 0 ? text : "";
+    std::vector<double> codes(static_cast<std::size_t>(sum_of(static_cast<double>(mine.size()))));
+    for (std::size_t i = 0; i < mine.size(); ++i) codes[i] = static_cast<unsigned char>(mine[i]);
+    all_reduce_sum(codes);
+    std::string first;
+    for (const double code : codes) first += static_cast<char>(static_cast<unsigned char>(code));
+    return first;
+  }
   // Whether this member's value is the mean over all: false for one of them at least where they differ.
   bool agrees(std::uint32_t value) { return sum_of(value) == static_cast<double>(size()) * value; }
 };

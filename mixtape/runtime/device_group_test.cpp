@@ -4,6 +4,7 @@
 #include <barrier>
 
 #include "mixtape/testing/check_op.h"
+#include "mixtape/testing/named_processor.h"
 
 namespace mixtape {
 namespace {
@@ -163,11 +164,14 @@ TEST(DeviceGroup, RefusesSumsOfDifferentThings) {
                        "a buffer is bf16[1], expected f32");
 }
 
-// The CPU under another name, whose devices have a way of their own to add up.
+// The CPU under another name (named_processor.h), whose devices have a way of their own to add up.
 struct Sums final : PeerSums {
   Sums(std::size_t devices, int& count_of_aborts)
       : meet(static_cast<std::ptrdiff_t>(devices)), parts(devices), aborts(count_of_aborts) {}
   std::string name() const override { return "wire"; }
+  void join() override {}
+  std::vector<std::byte> invitation() override { return {}; }
+  void join(std::span<const std::byte>, std::int64_t, std::int64_t) override {}
   void add_up(std::size_t rank, Memory& memory, std::size_t offset, std::size_t count) override {
     auto* mine = reinterpret_cast<float*>(memory.host_data() + offset);
     parts[rank] = Values(mine, mine + count);
@@ -181,48 +185,19 @@ struct Sums final : PeerSums {
   int& aborts;
 };
 
-class Wired final : public Backend {
- public:
-  explicit Wired(int index) : index_(index) {}
-  std::string name() const override { return str("wired:", index_); }
-  std::string description() const override { return cpu_.description(); }
-  DeviceCaps caps() const override {
-    DeviceCaps caps = cpu_.caps();
-    caps.has_host_memory = false;
-    return caps;
-  }
-  std::shared_ptr<Memory> allocate(std::size_t bytes, bool zero) override {
-    return cpu_.allocate(bytes, zero);
-  }
-  MemoryStats memory_stats() const override { return cpu_.memory_stats(); }
-  void reset_peak() override {}
-  void poison_uninitialized(bool) override {}
-  KernelRegistry& kernels() override { return cpu_.kernels(); }
-  void run(const Dispatch& dispatch, ErrorSlot& errors) override { cpu_.run(dispatch, errors); }
-  void synchronize() override {}
-  void read(Memory& memory, std::size_t offset, void* host, std::size_t bytes) override {
-    cpu_.read(memory, offset, host, bytes);
-  }
-  void write(Memory& memory, std::size_t offset, const void* host, std::size_t bytes) override {
-    cpu_.write(memory, offset, host, bytes);
-  }
-  static inline int aborts = 0;
-
- private:
-  int index_;
-  Backend& cpu_ = Device::cpu().backend();
-};
+int aborts_of_sums = 0;
 
 std::unique_ptr<PeerSums> join(const std::vector<Device>& devices) {
   for (const Device& d : devices) {
     if (!d.name().starts_with("wired")) return nullptr;
     if (d.name() == "wired:2") fail(ErrorCode::not_supported, "wired:2 hangs by no wire");
   }
-  return std::make_unique<Sums>(devices.size(), Wired::aborts);
+  return std::make_unique<Sums>(devices.size(), aborts_of_sums);
 }
 
 const bool wired =
-    register_backend("wired", kNotAuto, [](int index) { return std::make_shared<Wired>(index); }) &&
+    register_backend("wired", kNotAuto,
+                     [](int index) { return std::make_shared<testing::NamedProcessor>("wired", index); }) &&
     register_peer_sums(join);
 
 TEST(DeviceGroup, TakesTheDevicesOwnWay) {
@@ -241,13 +216,13 @@ TEST(DeviceGroup, TakesTheDevicesOwnWay) {
     EXPECT_EQ(b.to_vector<float>(), (Values{6.0f}));
   };
   group.run(add_up);
-  EXPECT_EQ(Wired::aborts, 0);
+  EXPECT_EQ(aborts_of_sums, 0);
   const auto lost = [&](Communicator& c) {
     if (c.rank() == 1) fail(ErrorCode::device, "lost");
     add_up(c);
   };
   MIXTAPE_EXPECT_ERROR(group.run(lost), ErrorCode::device, "lost");
-  EXPECT_EQ(Wired::aborts, 1);
+  EXPECT_EQ(aborts_of_sums, 1);
   group.run(add_up);
 }
 

@@ -353,7 +353,7 @@ std::unique_ptr<PeerSums> join(const std::vector<Device>& devices) {
     if (backend == nullptr) return nullptr;
     cards.push_back(backend->card());
   }
-  return join_cards(std::move(cards));
+  return sums_of_cards(std::move(cards));
 }
 
 [[maybe_unused]] const bool registered =

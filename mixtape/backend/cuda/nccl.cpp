@@ -1,8 +1,10 @@
 #include "mixtape/backend/cuda/nccl.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <shared_mutex>
 #include <type_traits>
@@ -15,6 +17,9 @@ namespace mixtape::cuda {
 namespace {
 
 using Comm = struct CommTag*;
+struct UniqueId {
+  char bytes[128];
+};
 
 // Numbers of the NCCL reference.
 constexpr int kNcclSuccess = 0, kNcclFloat32 = 7, kNcclSum = 0;
@@ -23,6 +28,10 @@ struct NcclTable {
   int (*GetVersion)(int*);
   const char* (*GetErrorString)(int);
   int (*CommInitAll)(Comm*, int, const int*);
+  int (*GetUniqueId)(UniqueId*);
+  int (*CommInitRank)(Comm*, int, UniqueId, int);
+  int (*GroupStart)();
+  int (*GroupEnd)();
   int (*CommDestroy)(Comm);
   int (*CommAbort)(Comm);
   int (*AllReduce)(const void*, void*, std::size_t, int, int, Comm, Stream);
@@ -50,6 +59,10 @@ const NcclTable& nccl() {
     load(t.GetVersion, "ncclGetVersion");
     load(t.GetErrorString, "ncclGetErrorString");
     load(t.CommInitAll, "ncclCommInitAll");
+    load(t.GetUniqueId, "ncclGetUniqueId");
+    load(t.CommInitRank, "ncclCommInitRank");
+    load(t.GroupStart, "ncclGroupStart");
+    load(t.GroupEnd, "ncclGroupEnd");
     load(t.CommDestroy, "ncclCommDestroy");
     load(t.CommAbort, "ncclCommAbort");
     load(t.AllReduce, "ncclAllReduce");
@@ -70,18 +83,10 @@ std::string nccl_version() {
 class NcclSums final : public PeerSums {
  public:
   explicit NcclSums(std::vector<std::shared_ptr<Card>> cards)
-      : cards_(std::move(cards)), comms_(cards_.size()) {
-    std::vector<int> indices;
-    for (const auto& card : cards_) indices.push_back(card->index);
-    const int status = nccl().CommInitAll(comms_.data(), static_cast<int>(indices.size()), indices.data());
-    cards_[0]->enter();
-    if (status != kNcclSuccess) {
-      fail(ErrorCode::not_supported, "cuda: NCCL ", nccl_version(),
-           " doesn't start: ", nccl().GetErrorString(status));
-    }
-  }
+      : cards_(std::move(cards)), comms_(cards_.size()) {}
   ~NcclSums() override {
     for (std::size_t i = 0; i < cards_.size() && !is_aborted_; ++i) {
+      if (comms_[i] == nullptr) continue;
       driver().CtxSetCurrent(cards_[i]->context);
       nccl().CommDestroy(comms_[i]);
     }
@@ -92,13 +97,48 @@ class NcclSums final : public PeerSums {
 
   std::string name() const override { return "NCCL " + nccl_version(); }
 
-  void add_up(std::size_t rank, Memory& memory, std::size_t offset, std::size_t count) override {
+  void join() override {
+    std::vector<int> indices;
+    for (const auto& card : cards_) indices.push_back(card->index);
+    const int status = nccl().CommInitAll(comms_.data(), static_cast<int>(indices.size()), indices.data());
+    cards_[0]->enter();
+    if (status != kNcclSuccess) refuse(status);
+  }
+
+  std::vector<std::byte> invitation() override {
+    UniqueId id{};
+    const int status = nccl().GetUniqueId(&id);
+    if (status != kNcclSuccess) refuse(status);
+    const auto bytes = std::as_bytes(std::span(id.bytes));
+    return {bytes.begin(), bytes.end()};
+  }
+
+  // Waits for the cards of the other processes, which NCCL finds by itself.
+  void join(std::span<const std::byte> invitation, std::int64_t first_rank, std::int64_t size) override {
+    UniqueId id{};
+    require(invitation.size() == sizeof id, "cuda: NCCL's invitation has ", invitation.size(),
+            " bytes, expected ", sizeof id);
+    std::memcpy(id.bytes, invitation.data(), sizeof id);
+    int status = nccl().GroupStart();
+    for (std::size_t i = 0; i < cards_.size() && status == kNcclSuccess; ++i) {
+      cards_[i]->enter();
+      status = nccl().CommInitRank(&comms_[i], static_cast<int>(size), id,
+                                   static_cast<int>(first_rank) + static_cast<int>(i));
+    }
+    const int end = nccl().GroupEnd();
+    cards_[0]->enter();
+    if (status == kNcclSuccess) status = end;
+    if (status != kNcclSuccess) refuse(status);
+  }
+
+  void add_up(std::size_t index, Memory& memory, std::size_t offset, std::size_t count) override {
     const std::shared_lock in_use(calls_);
-    const Card& card = *cards_[rank];
+    const Card& card = *cards_[index];
     if (is_aborted_) fail(ErrorCode::device, "cuda:", card.index, ": NCCL was ended, as another card failed");
     card.enter();
     auto* data = reinterpret_cast<void*>(static_cast<CardMemory&>(memory).pointer() + offset);
-    const int status = nccl().AllReduce(data, data, count, kNcclFloat32, kNcclSum, comms_[rank], card.stream);
+    const int status =
+        nccl().AllReduce(data, data, count, kNcclFloat32, kNcclSum, comms_[index], card.stream);
     if (status != kNcclSuccess)
       fail(ErrorCode::device, "cuda:", card.index, ": NCCL: ", nccl().GetErrorString(status));
   }
@@ -107,10 +147,19 @@ class NcclSums final : public PeerSums {
   void abort() override {
     const std::unique_lock nobody_calls(calls_, std::chrono::seconds(2));
     if (is_aborted_.exchange(true)) return;
-    for (const Comm comm : comms_) nccl().CommAbort(comm);
+    for (const Comm comm : comms_) {
+      if (comm != nullptr) nccl().CommAbort(comm);
+    }
   }
 
  private:
+  // What NCCL made of communicators on the way is its own.
+  [[noreturn]] void refuse(int status) {
+    std::fill(comms_.begin(), comms_.end(), nullptr);
+    fail(ErrorCode::not_supported, "cuda: NCCL ", nccl_version(),
+         " doesn't start: ", nccl().GetErrorString(status));
+  }
+
   std::vector<std::shared_ptr<Card>> cards_;
   std::vector<Comm> comms_;
   std::shared_timed_mutex calls_;
@@ -119,7 +168,8 @@ class NcclSums final : public PeerSums {
 
 }  // namespace
 
-std::unique_ptr<PeerSums> join_cards(std::vector<std::shared_ptr<Card>> cards) {
+std::unique_ptr<PeerSums> sums_of_cards(std::vector<std::shared_ptr<Card>> cards) {
+  nccl();
   return std::make_unique<NcclSums>(std::move(cards));
 }
 

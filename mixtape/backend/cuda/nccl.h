@@ -9,7 +9,7 @@
 
 namespace mixtape::cuda {
 
-// Throws not_supported with the reason: NCCL isn't there, or doesn't start on these cards.
-std::unique_ptr<PeerSums> join_cards(std::vector<std::shared_ptr<Card>> cards);
+// Not joined yet. Throws not_supported with the reason where NCCL isn't there.
+std::unique_ptr<PeerSums> sums_of_cards(std::vector<std::shared_ptr<Card>> cards);
 
 }  // namespace mixtape::cuda
