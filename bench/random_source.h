@@ -111,6 +111,27 @@ inline nlohmann::json config_of_shape(const std::string& shape) {
             {"hidden_act", "silu"},
             {"torch_dtype", "bfloat16"}};
   }
+  if (shape == "qwen3-30b-a3b") {
+    return {{"model_type", "qwen3_moe"},
+            {"hidden_size", 2048},
+            {"intermediate_size", 6144},
+            {"num_hidden_layers", 48},
+            {"num_attention_heads", 32},
+            {"num_key_value_heads", 4},
+            {"head_dim", 128},
+            {"num_experts", 128},
+            {"num_experts_per_tok", 8},
+            {"moe_intermediate_size", 768},
+            {"decoder_sparse_step", 1},
+            {"norm_topk_prob", true},
+            {"mlp_only_layers", nlohmann::json::array()},
+            {"vocab_size", 151936},
+            {"rms_norm_eps", 1e-6},
+            {"rope_theta", 1000000.0},
+            {"tie_word_embeddings", false},
+            {"hidden_act", "silu"},
+            {"torch_dtype", "bfloat16"}};
+  }
   struct Qwen3 {
     const char* name;
     int hidden, width, layers, heads;
@@ -123,7 +144,8 @@ inline nlohmann::json config_of_shape(const std::string& shape) {
   const auto found =
       std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Qwen3& q) { return shape == q.name; });
   require(found != std::end(kShapes), "shape '", shape,
-          "' is unknown, expected smollm2, qwen3-next-1b, or qwen3-0.6b, -1.7b, -4b, -8b, -14b or -32b");
+          "' is unknown, expected smollm2, qwen3-next-1b, qwen3-30b-a3b, or qwen3-0.6b, -1.7b, -4b, -8b, "
+          "-14b or -32b");
   return {{"model_type", "qwen3"},
           {"hidden_size", found->hidden},
           {"intermediate_size", found->width},
