@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cli/quote.h"
@@ -105,11 +106,10 @@ void EditedLine::erase_word_left() {
 }
 
 ScreenRows screen_rows(const std::string& prompt, const EditedLine& line, std::size_t width) {
-  ScreenRows screen{{prompt}};
-  std::size_t column = prompt.size();
+  ScreenRows screen{{prompt}, {prompt.size()}};
   const auto begin_row = [&] {
     screen.rows.emplace_back();
-    column = 0;
+    screen.widths.push_back(0);
   };
   const std::string_view text = line.text();
   for (std::size_t at = 0, size = 0; at <= text.size(); at += size) {
@@ -118,16 +118,35 @@ ScreenRows screen_rows(const std::string& prompt, const EditedLine& line, std::s
     size = c.size;
     const bool is_break = rest.starts_with('\n');
     const Shown next = rest.empty() || is_break ? Shown{"", 0} : shown(rest.substr(0, size), c);
-    if (column + next.width > width) begin_row();
+    if (screen.widths.back() + next.width > width) begin_row();
     if (at == line.cursor()) {
       screen.row = screen.rows.size() - 1;
-      screen.column = column;
+      screen.column = screen.widths.back();
     }
     screen.rows.back() += next.text;
-    column += next.width;
+    screen.widths.back() += next.width;
     if (is_break) begin_row();
   }
   return screen;
+}
+
+void keep_rows(ScreenRows& screen, std::size_t height) {
+  const std::size_t first = screen.row < height ? 0 : screen.row - height + 1;
+  const std::size_t end = std::min(screen.rows.size(), first + height);
+  const auto part = [&](auto& values) {
+    values.resize(end);
+    values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(first));
+  };
+  part(screen.rows);
+  part(screen.widths);
+  screen.row -= first;
+}
+
+std::size_t rows_above(const ScreenRows& screen, std::size_t columns) {
+  std::size_t above = screen.column / columns;
+  for (std::size_t i = 0; i < screen.row; ++i)
+    above += std::max<std::size_t>(1, (screen.widths[i] + columns - 1) / columns);
+  return above;
 }
 
 }  // namespace mixtape::cli

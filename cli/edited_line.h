@@ -46,9 +46,14 @@ class EditedLine {
 // Rows of a terminal that show a text, and where in them its cursor stands.
 struct ScreenRows {
   std::vector<std::string> rows;
+  std::vector<std::size_t> widths;  // of the rows, columns
   std::size_t row = 0, column = 0;
 };
 // In at most `width` columns, 8 or more. Controls and what is no UTF-8 are shown as printable() does, tabs as spaces.
 ScreenRows screen_rows(const std::string& prompt, const EditedLine& line, std::size_t width);
+// At most `height` of them: those that end with the cursor's, where they are too many before it.
+void keep_rows(ScreenRows& screen, std::size_t height);
+// How many a terminal shows above the cursor's, that has come to have `columns` and folds what is wider.
+std::size_t rows_above(const ScreenRows& screen, std::size_t columns);
 
 }  // namespace mixtape::cli

@@ -19,30 +19,70 @@ namespace mixtape::cli {
 namespace {
 
 constexpr std::string_view kPasteBegins = "\033[200~", kPasteEnds = "\033[201~";
-constexpr int kKeyMs = 50;  // within which the bytes of one key come
+constexpr int kKeyMs = 50;    // within which the bytes of one key come
+constexpr int kLookMs = 200;  // how often the terminal's width is looked at while no key comes
 
 termios usual_modes;
-std::atomic<bool> is_raw = false;
+std::atomic<bool> is_raw = false, is_reading = false;
+std::atomic<bool> was_away = false;  // stopped, and the shell has written below the line
 
-// Keys come one by one, unshown, Ctrl-C and returns too; what is pasted is marked as such. Output is as ever.
+void write_control(std::string_view control) {
+  const auto unused = ::write(STDOUT_FILENO, control.data(), control.size());
+  static_cast<void>(unused);
+}
+
+// Keys come one by one, unshown, returns too; what is pasted is marked as such. Output is as ever. While a line is read
+// Ctrl-C and Ctrl-Z are keys, between lines they are signals and all others wait.
 void make_raw() {
-  if (::tcgetattr(STDIN_FILENO, &usual_modes) != 0) return;
+  if (!is_raw && ::tcgetattr(STDIN_FILENO, &usual_modes) != 0) return;
   termios modes = usual_modes;
-  modes.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG | IEXTEN);
+  modes.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | IEXTEN | (is_reading ? ISIG : 0));
   modes.c_iflag &= ~static_cast<tcflag_t>(IXON | ICRNL);
   modes.c_cc[VMIN] = 1;
   modes.c_cc[VTIME] = 0;
   is_raw = ::tcsetattr(STDIN_FILENO, TCSADRAIN, &modes) == 0;
-  fmt::print("\033[?2004h");
+  write_control("\033[?2004h");
 }
 
-class RawMode {
+class Reading {
  public:
-  RawMode() { make_raw(); }
-  ~RawMode() { restore_terminal(); }
-  RawMode(const RawMode&) = delete;
-  RawMode& operator=(const RawMode&) = delete;
+  Reading() { set(true); }
+  ~Reading() { set(false); }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  static void set(bool reads) {
+    is_reading = reads;
+    make_raw();
+  }
 };
+
+// Unless somebody handles it already, or it was ignored when the program started.
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESETHAND | SA_NODEFER;
+  sigaction(signal, &action, nullptr);
+}
+
+// Faults, which their own thread has to handle; signals.h has those that come from outside.
+void die(int signal) {
+  restore_terminal();
+  std::raise(signal);
+}
+
+// Ctrl-Z: meanwhile the shell's terminal is as it was.
+void stop(int signal) {
+  const int error = errno;
+  restore_terminal();
+  std::raise(signal);
+  handle(signal, stop);
+  make_raw();
+  was_away = true;
+  errno = error;
+}
 
 std::size_t screen_height() {
   winsize size{};
@@ -76,9 +116,7 @@ constexpr Binding kBindings[] = {
 
 void restore_terminal() {
   if (!is_raw.exchange(false)) return;
-  constexpr std::string_view kUnmarked = "\033[?2004l";
-  const auto unused = ::write(STDOUT_FILENO, kUnmarked.data(), kUnmarked.size());
-  static_cast<void>(unused);
+  write_control("\033[?2004l");
   ::tcsetattr(STDIN_FILENO, TCSADRAIN, &usual_modes);
 }
 
@@ -86,12 +124,20 @@ bool LineEditor::is_possible() {
   return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1 && can_rewrite_line();
 }
 
+LineEditor::LineEditor() {
+  for (const int fault : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP}) handle(fault, die);
+  handle(SIGTSTP, stop);
+  make_raw();
+}
+
+LineEditor::~LineEditor() { restore_terminal(); }
+
 Typed LineEditor::read(const std::string& prompt, std::string& line) {
-  const RawMode raw;
+  const Reading reading;
   prompt_ = prompt;
   line_ = EditedLine(earlier_);
   typed_ = Typed::line;
-  row_ = 0;
+  shown_ = {};
   std::string key;
   do {
     if (!has_more(0)) draw();
@@ -122,10 +168,10 @@ bool LineEditor::obey(const std::string& key) {
   } else if (key == kPasteBegins) {
     paste();
   } else if (key == "\x1a") {
-    suspend();
+    std::raise(SIGTSTP);
   } else if (key == "\x0c") {
     fmt::print("\033[H\033[2J");
-    row_ = 0;
+    shown_ = {};
   } else if (key == "\t" || static_cast<unsigned char>(key[0]) >= 0x20) {
     line_.insert(key);
   }
@@ -152,29 +198,22 @@ void LineEditor::paste() {
   line_.insert(text);
 }
 
-// Ctrl-Z: the shell's terminal is as it was; back here the line stands below what it has written.
-void LineEditor::suspend() {
-  restore_terminal();
-  std::raise(SIGTSTP);
-  make_raw();
-  row_ = 0;
-}
-
 // In place of the rows that stand there. More rows than the screen has show those before the cursor.
 void LineEditor::draw() {
-  const auto width = static_cast<std::size_t>(terminal_width()) - 1;  // see rewrite_line()
-  const ScreenRows screen = screen_rows(prompt_, line_, width);
-  const std::size_t height = screen_height();
-  const std::size_t first = screen.row < height ? 0 : screen.row - height + 1;
-  const std::size_t last = std::min(screen.rows.size(), first + height) - 1;
-  std::string out = row_ > 0 ? fmt::format("\r\033[{}A\033[J", row_) : "\r\033[J";
-  for (std::size_t i = first; i <= last; ++i) out += (i > first ? "\n" : "") + screen.rows[i];
-  if (last > screen.row) out += fmt::format("\033[{}A", last - screen.row);
+  if (was_away.exchange(false)) shown_ = {};
+  const std::size_t height = screen_height(), columns = static_cast<std::size_t>(terminal_width());
+  const std::size_t above = std::min(rows_above(shown_, columns), height - 1);
+  std::string out = above > 0 ? fmt::format("\r\033[{}A\033[J", above) : "\r\033[J";
+  shown_ = screen_rows(prompt_, line_, columns - 1);  // see rewrite_line()
+  columns_ = columns;
+  keep_rows(shown_, height);
+  for (std::size_t i = 0; i < shown_.rows.size(); ++i) out += (i > 0 ? "\n" : "") + shown_.rows[i];
+  const std::size_t below = shown_.rows.size() - 1 - shown_.row;
+  if (below > 0) out += fmt::format("\033[{}A", below);
   out += "\r";
-  if (screen.column > 0) out += fmt::format("\033[{}C", screen.column);
+  if (shown_.column > 0) out += fmt::format("\033[{}C", shown_.column);
   fmt::print("{}", out);
   std::fflush(stdout);
-  row_ = screen.row - first;
 }
 
 std::string LineEditor::read_key() {
@@ -193,6 +232,10 @@ std::string LineEditor::read_key() {
   return key;
 }
 
+bool LineEditor::has_moved() const {
+  return was_away || columns_ != static_cast<std::size_t>(terminal_width());
+}
+
 int LineEditor::read_byte(int milliseconds) {
   if (!has_more(milliseconds)) return -1;
   const auto byte = static_cast<unsigned char>(read_.front());
@@ -203,8 +246,11 @@ int LineEditor::read_byte(int milliseconds) {
 bool LineEditor::has_more(int milliseconds) {
   if (!read_.empty()) return true;
   pollfd input{STDIN_FILENO, POLLIN, 0};
+  const bool waits = milliseconds < 0;
   int found;
-  while ((found = ::poll(&input, 1, milliseconds)) < 0 && errno == EINTR) {
+  while ((found = ::poll(&input, 1, waits ? kLookMs : milliseconds)) < 0 ? errno == EINTR
+                                                                         : found == 0 && waits) {
+    if (waits && has_moved()) draw();
   }
   if (found <= 0) return false;
   char bytes[4096];

@@ -14,10 +14,17 @@ enum class Typed {
   end       // Ctrl-D on an empty line, or the terminal is gone
 };
 
+// While it lives the terminal shows no keys and hands them over one by one. Those that are typed, and what is pasted, while
+// no line is read wait for the next one; only Ctrl-C and its like are signals then.
 class LineEditor {
  public:
   // Whether both are a terminal that can place its cursor.
   static bool is_possible();
+
+  LineEditor();
+  ~LineEditor();
+  LineEditor(const LineEditor&) = delete;
+  LineEditor& operator=(const LineEditor&) = delete;
 
   // What is typed behind `prompt`, one column a byte. What is pasted may have line breaks; without them a line, however
   // long. `line` is what was typed until then where it is dropped.
@@ -29,8 +36,9 @@ class LineEditor {
   // False where the line is at its end, and `typed_` says how.
   bool obey(const std::string& key);
   void paste();
-  void suspend();
   void draw();
+  // Whether the terminal has another width, or another program has written there since.
+  bool has_moved() const;
 
   // The bytes of one key, or of one letter's part; empty at the end of the input.
   std::string read_key();
@@ -42,10 +50,11 @@ class LineEditor {
   EditedLine line_;
   std::string prompt_, read_;  // read_: from the terminal, and not looked at yet
   Typed typed_ = Typed::line;
-  std::size_t row_ = 0;  // of the cursor on the screen, from the prompt's on
+  ScreenRows shown_;         // on the terminal
+  std::size_t columns_ = 0;  // that it had then
 };
 
-// As it was before a line was read, whatever thread asks: the program is about to end.
+// As it was before there was a line editor, whatever thread asks, a signal's handler too: the program is about to end.
 void restore_terminal();
 
 }  // namespace mixtape::cli

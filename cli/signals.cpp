@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -14,7 +15,10 @@
 namespace mixtape::cli {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+constexpr std::array kAsking = {SIGINT, SIGTERM, SIGHUP};
+// All that end a program by default and come from outside; faults have to be handled by the thread that they befall.
+constexpr std::array kEnding = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,   SIGUSR1,
+                                SIGUSR2, SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF};
 
 std::atomic<bool> only_asks = false, ending = false, in_scope = false;
 std::atomic<int> asked = 0;  // the signal
@@ -23,10 +27,10 @@ std::atomic<const char*> scope_line = nullptr;
 sigset_t handled_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : kSignals) {
+  for (const int signal : kEnding) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaddset(&set, signal);
+    if (before.sa_handler == SIG_DFL) sigaddset(&set, signal);
   }
   return set;
 }
@@ -49,7 +53,8 @@ void wait_for_signals(sigset_t set) {
       if (const char* line = scope_line) put_error(line);
       continue;
     }
-    if (only_asks && asked.exchange(signal) == 0) {
+    const bool may_ask = std::find(kAsking.begin(), kAsking.end(), signal) != kAsking.end();
+    if (only_asks && may_ask && asked.exchange(signal) == 0) {
       note(signal == SIGINT ? "stopping after this batch; press Ctrl-C again to quit at once"
                             : "stopping after this batch; a second signal quits at once");
       continue;
@@ -85,6 +90,7 @@ bool InterruptScope::asked() const { return cli::asked != 0; }
 
 void end_by_signal() {
   std::fflush(stdout);
+  restore_terminal();
   die_by(asked != 0 ? asked.load() : SIGINT);
 }
 

@@ -1,4 +1,5 @@
-// Ctrl-C, SIGTERM and SIGHUP. A signal that was ignored when the program started (nohup) stays ignored.
+// Ctrl-C, SIGTERM, SIGHUP, and the others that end a program by default. A signal that was ignored when the program
+// started (nohup) stays ignored.
 #pragma once
 
 namespace mixtape::cli {
@@ -7,8 +8,8 @@ namespace mixtape::cli {
 // end the program. Once, before any other thread starts.
 void handle_signals();
 
-// From now on the first signal only asks: it prints one line, and interrupted() turns true. The second one
-// ends the program.
+// From now on the first of Ctrl-C, SIGTERM and SIGHUP only asks: it prints one line, and interrupted() turns true. The
+// second one, and every other signal, ends the program.
 void watch_interrupts();
 bool interrupted();
 
