@@ -229,7 +229,7 @@ void add_parts(HtmlPage& page, const CalibrationPage& p) {
     return;
   }
   const KlByPart& found = *p.parts;
-  const PartLoss* worst = worst_layer(found);
+  const PartLoss* worst = worst_of(found.places, is_layer);
   page.paragraph(
       fmt::format("The KL that each part of the copy causes alone, put into the original: on {} positions of "
                   "the validation "

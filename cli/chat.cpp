@@ -141,10 +141,7 @@ class Party {
     try {
       sample(loaded_.model(), loaded_.tape(), {ids}, count, sample_, add, hooks, &state_);
     } catch (const Error& error) {
-      const ModelSource& source = *loaded_.opened().source;
-      if (error.code() == ErrorCode::format)
-        fail(error.code(), source.where(), ": ", error.what(), weight_fault(source));
-      if (error.code() != ErrorCode::interrupted) throw;
+      if (error.code() != ErrorCode::interrupted) blame_logits(*loaded_.opened().source, error);
     }
     fmt::print("\n");
     std::fflush(stdout);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/finite_weights.h"
 #include "cli/json_report.h"
 #include "cli/model_options.h"
 #include "cli/model_path.h"
@@ -127,6 +128,7 @@ void run_convert(const ConvertCommand& o) {
   for (const std::string& name : plan.left_out)
     fmt::print("left out     {} (the model has no such tensor)\n", printable(name));
   const TensorProvider tensors = o.dequantize ? decoded_tensors(*source) : stored_tensors(*source);
+  require_finite(*source, plan, tensors);
   GgufLoss loss;
   if (o.is_gguf()) {
     loss = write_file(o, output, *source, plan, tensors);

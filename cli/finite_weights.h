@@ -5,7 +5,7 @@
 
 #include "mixtape/core/error.h"
 #include "mixtape/io/model_source.h"
-#include "mixtape/quant/quantization_plan.h"
+#include "mixtape/quant/quantized_model.h"
 
 namespace mixtape::cli {
 
@@ -15,6 +15,12 @@ std::string weight_fault(const ModelSource& source);
 
 // Throws format, naming the model and the tensor, for such a weight in what stays in float: no fit looks at it.
 void require_finite_floats(const ModelSource& source, const QuantizationPlan& plan);
+
+// The same for all that is copied as it is stored: scales and biases, as `tensors` give them, too.
+void require_finite(const ModelSource& source, const QuantizationPlan& plan, const TensorProvider& tensors);
+
+// While `error` of sampling is handled: throws it, one of logits that are no numbers with the model and such a weight.
+[[noreturn]] void blame_logits(const ModelSource& source, const Error& error);
 
 // While `error` is handled: throws it, or where it is about numbers and such a weight is behind it, one of the model.
 [[noreturn]] void blame_weights(const ModelSource& source, const Error& error);

@@ -146,9 +146,7 @@ void run_generate(const GenerateOptions& o) {
       print_texts(drawing, o.samples);
     }
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::format) throw;
-    const ModelSource& source = *loaded.opened().source;
-    fail(error.code(), source.where(), ": ", error.what(), weight_fault(source));
+    blame_logits(*loaded.opened().source, error);
   }
   if (file.wanted()) file.write(report(o, drawing, watch.seconds()));
 }

@@ -38,7 +38,7 @@ class PartMeasurement {
     found.positions = std::ssize(all);
     found.kl = mean_of(all);
     found.places = losses(parts.places);
-    const PartLoss* worst = worst_layer(found);
+    const PartLoss* worst = worst_of(found.places, is_layer);
     const std::vector<StudentPart> modules = worst ? one_by_one(worst->part) : std::vector<StudentPart>();
     total_ = others + std::ssize(modules);
     found.kinds = losses(parts.kinds);
@@ -84,18 +84,10 @@ StudentParts parts_of(const QuantizationPlan& plan) {
 
 bool is_layer(const StudentPart& part) { return !layer_of(part.name) && layer_of(part.name + "."); }
 
-const PartLoss* worst_of(const std::vector<PartLoss>& parts) {
+const PartLoss* worst_of(const std::vector<PartLoss>& parts, bool (*counts)(const StudentPart&)) {
   const PartLoss* worst = nullptr;
   for (const PartLoss& p : parts) {
-    if (!worst || p.kl.value > worst->kl.value) worst = &p;
-  }
-  return worst;
-}
-
-const PartLoss* worst_layer(const KlByPart& found) {
-  const PartLoss* worst = nullptr;
-  for (const PartLoss& p : found.places) {
-    if (is_layer(p.part) && (!worst || p.kl.value > worst->kl.value)) worst = &p;
+    if (counts(p.part) && (!worst || p.kl.value > worst->kl.value)) worst = &p;
   }
   return worst;
 }

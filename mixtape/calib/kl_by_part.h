@@ -41,9 +41,9 @@ struct KlByPart {
 
 // Whether the part is a layer, "model.layers.3".
 bool is_layer(const StudentPart& part);
-// The one that loses most; null where there is none.
-const PartLoss* worst_of(const std::vector<PartLoss>& parts);
-const PartLoss* worst_layer(const KlByPart& found);
+inline bool is_any(const StudentPart&) { return true; }
+// Of those that count the one that loses most; null where there is none.
+const PartLoss* worst_of(const std::vector<PartLoss>& parts, bool (*counts)(const StudentPart&) = is_any);
 
 // The first rows, the last of them cut, that have `positions` positions in all, or all rows if there are fewer.
 std::vector<TokenRow> first_positions(std::span<const TokenRow> rows, std::int64_t positions);

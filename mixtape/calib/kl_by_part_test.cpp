@@ -96,7 +96,7 @@ TEST_F(KlByPartTest, PartsHoldEveryQuantizedMatrixOnce) {
   }
 
   const KlByPart found = measure();
-  const PartLoss* worst = worst_layer(found);
+  const PartLoss* worst = worst_of(found.places, is_layer);
   ASSERT_NE(worst, nullptr);
   EXPECT_TRUE(is_layer(worst->part));
   for (const PartLoss& p : found.places) EXPECT_TRUE(!is_layer(p.part) || p.kl.value <= worst->kl.value);
