@@ -32,6 +32,19 @@ class Screen:
     def rows(self):
         return ["".join(row).rstrip() for row in self.cells[-ROWS:]]
 
+    def resize(self, columns, folds):
+        """To fewer or more columns; `folds`: what is wider goes on in the row below, else it is cut."""
+        self.columns, cells = columns, self.cells
+        if not folds:
+            self.cells = [row[:columns] for row in cells]
+            return
+        self.cells = []
+        for i, row in enumerate(cells):
+            if i == self.row:
+                at = len(self.cells) + self.column // columns
+            self.cells += [row[j:j + columns] for j in range(0, max(1, len(row)), columns)]
+        self.row, self.column = at, self.column % columns
+
     def feed(self, data):
         text = self.rest + self.decoder.decode(data)
         self.rest = ""
@@ -98,6 +111,10 @@ class Terminal:
             return os.read(self.file, 65536)
         except OSError:  # the other end is closed
             return b""
+
+    def resize(self, columns, folds=True):
+        self.screen.resize(columns, folds)
+        fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
 
     def type(self, keys):
         os.write(self.file, keys.encode() if isinstance(keys, str) else keys)

@@ -114,6 +114,22 @@ terminal.type("x" * 5000 + "\x15Once upon a time")
 shows(terminal, "> Once upon a time", 0, 18)
 says(terminal, "Once upon a time")
 
+# On a terminal that is resized the line stands as it would have been typed there, below what was there before.
+before = terminal.screen.rows()[-3:-1]
+terminal.type("x" * 50 + LEFT * 3)
+shows(terminal, "> " + "x" * 50, 0, 49)
+terminal.resize(30)
+shows(terminal, "> " + "x" * 27 + "\n" + "x" * 23, 1, 20)
+terminal.resize(21)
+shows(terminal, "> " + "x" * 18 + "\n" + "x" * 20 + "\n" + "x" * 12, 2, 9)
+terminal.type("yyy")
+shows(terminal, "> " + "x" * 18 + "\n" + "x" * 20 + "\n" + "x" * 9 + "yyyxxx", 2, 12)
+terminal.resize(60)
+shows(terminal, "> " + "x" * 47 + "yyyxxx", 0, 52)
+assert terminal.screen.rows()[-3:-1] == before, terminal.screen.rows()
+terminal.type("\x15\x0b")
+at_prompt(terminal)
+
 # Ctrl-C drops what was typed; where nothing was it says how to leave, and then leaves. The terminal is as it was.
 terminal.type("Once\x03")
 terminal.wait(lambda s: s.rows()[-2:] == ["> Once^C", ">"])
