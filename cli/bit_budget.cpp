@@ -8,6 +8,8 @@
 
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/text_table.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/quant/gguf_export.h"
 
 namespace mixtape::cli {
@@ -55,17 +57,15 @@ void BitBudget::print(const OpenedModel& opened, const QuantizationPlan& plan,
                       const SensitivityOptions& o) const {
   const auto free = std::count_if(plan.modules.begin(), plan.modules.end(),
                                   [](const PlannedModule& m) { return m.by_default; });
-  fmt::print("budget       {} of weights, for {} modules whose {} are chosen\n",
-             format_bytes(static_cast<double>(bytes(opened, plan))), free,
+  print_fact("budget", "{} of weights, for {} whose {} are chosen",
+             format_bytes(static_cast<double>(bytes(opened, plan))), counted(free, "module"),
              plan.config.defaults.is_blocks() ? "types" : "bits and groups");
-  fmt::print(
-      "measured     KL of each alone at up to {} formats, on up to {} rows; at the others the error of its "
-      "outputs\n",
-      o.references.size(), o.kl_rows);
+  print_fact("measured", "KL of each alone at up to {}, on up to {}; at the others the error of its outputs",
+             counted(o.references.size(), "format"), counted(o.kl_rows, "row"));
 }
 
 void BitBudget::print(const CheckedPlan& checked) const {
-  fmt::print("chosen       KL {:.6f} with all modules fitted{}\n", checked.kl,
+  print_fact("chosen", "KL {:.6f} with all modules fitted{}", checked.kl,
              checked.kl < checked.first_kl ? fmt::format(", {:.6f} before swaps", checked.first_kl)
                                            : std::string(", which no swap made lower"));
 }

@@ -13,6 +13,7 @@
 #include "cli/calibration_report.h"
 #include "cli/checkpoint.h"
 #include "cli/commands.h"
+#include "cli/disk_space.h"
 #include "cli/finite_weights.h"
 #include "cli/group_table.h"
 #include "cli/model_card.h"
@@ -22,11 +23,13 @@
 #include "cli/prediction.h"
 #include "cli/quote.h"
 #include "cli/shared_run.h"
+#include "cli/text_table.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/fingerprint.h"
 #include "mixtape/calib/importance.h"
 #include "mixtape/calib/reference_recipe.h"
 #include "mixtape/calib/student_tensors.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/quant/plan_file.h"
 
@@ -67,7 +70,7 @@ class CalibrateRun {
     // Of a GGUF file, beside its tensors.
     const std::uint64_t rest =
         gguf_ ? gguf_->layout().file_bytes() - static_cast<std::uint64_t>(gguf_->tensor_bytes()) : 0;
-    output_.require_space(rest + static_cast<std::uint64_t>(bytes));
+    output_.require_space(rest + static_cast<std::uint64_t>(bytes), bytes_beside(*opened_.source));
     if (importance_) imatrix_file_.require_space(imatrix_bytes(importance_->imatrix));
     prepare();
     require_finite_floats(*opened_.source, plan_);
@@ -77,7 +80,7 @@ class CalibrateRun {
     blaming_weights(*opened_.source, [&] { calibrate_student(display); });
     display.close();
     if (calibration_.report.stopped_early && !o_.write_on_interrupt)
-      fail(ErrorCode::interrupted, "interrupted after ", training().steps_done, " steps");
+      fail(ErrorCode::interrupted, "interrupted after ", counted(training().steps_done, "step"));
     write(display);
     checkpoint_->remove();
     report_then_tell({[this] { write_importance(); },
@@ -182,7 +185,7 @@ class CalibrateRun {
 
   void split() {
     const TextOptions& t = o_.text;
-    fmt::print("text         {}\n", printable(t.describe()));
+    print_fact("text", "{}", printable(t.describe()));
     data_ = o_.reference_compat ? reference_split(rows_of(std::move(sources_)), t.train_rows,
                                                   t.validation_rows, t.report_rows, t.seed)
                                 : t.split(std::move(sources_));
@@ -251,8 +254,10 @@ class CalibrateRun {
     print_table(r, bits_per_weight(), o_.dwq.train.keep_best, tape_.device());
     print_groups(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
     if (r.stopped_early) {
-      fmt::print("interrupted after {} steps; wrote the best state so far, of step {}, to {}\n",
-                 training().steps_done, training().best_step, printable(o_.quantize.out));
+      print_words(fmt::format("interrupted after {}; wrote the best state so far, of step {}, to {}",
+                              counted(training().steps_done, "step"), training().best_step,
+                              printable(o_.quantize.out)),
+                  0);
     }
     print_course(training());
     if (parts_) print_worst(*parts_, plan_, storage_);

@@ -13,6 +13,7 @@
 #include "cli/progress.h"
 #include "cli/quantize_options.h"
 #include "cli/svg_chart.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/io/tensor_list.h"
 
 namespace mixtape::cli {
@@ -86,7 +87,7 @@ void add_training(HtmlPage& page, const TrainReport& t) {
     validation.points.push_back({static_cast<double>(v.step), v.loss});
   page.heading("Training");
   page.chart(curve_chart({.x = "step", .y = "loss"}, {losses, validation}),
-             fmt::format("{} steps, {} tokens; the best state is that of step {}.", t.steps_done,
+             fmt::format("{}, {} tokens; the best state is that of step {}.", counted(t.steps_done, "step"),
                          t.tokens_seen, t.best_step));
 }
 

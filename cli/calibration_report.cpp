@@ -14,6 +14,7 @@
 #include "cli/quote.h"
 #include "cli/terminal.h"
 #include "cli/text_table.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/resident_memory.h"
 
 namespace mixtape::cli {
@@ -56,16 +57,17 @@ std::vector<std::string> unseen_experts(const TrainReport& report) {
 void print_notes(const std::vector<std::string>& notes) {
   constexpr std::size_t kMost = 3, kColumns = 98;
   for (const std::string& note : std::span(notes).first(std::min(kMost, notes.size())))
-    fmt::print("  {}\n", note.size() > kColumns ? note.substr(0, kColumns - 4) + " ..." : note);
+    print_words("  " + (note.size() > kColumns ? note.substr(0, kColumns - 4) + " ..." : note), 2);
   if (notes.size() > kMost)
-    fmt::print("  and {} more like these (the report of --json has all)\n", notes.size() - kMost);
+    print_words(fmt::format("  and {} more like these (the report of --json has all)", notes.size() - kMost),
+                2);
 }
 
 // Nothing of a run that did not train.
 std::string training_summary(const TrainReport& t, bool keeps_best) {
   if (t.steps_done == 0) return "";
   const double rate = t.seconds > 0.0 ? static_cast<double>(t.tokens_seen) / t.seconds : 0.0;
-  return fmt::format("{} steps, {}; {:.0f} tokens/s; ", t.steps_done,
+  return fmt::format("{}, {}; {:.0f} tokens/s; ", counted(t.steps_done, "step"),
                      keeps_best ? fmt::format("best at {}", t.best_step) : "last state kept", rate);
 }
 
@@ -96,9 +98,9 @@ void print_stages(const CalibrationReport& report) {
   }
   for (const StageReport& s : report.stages) {
     if (s.change && std::abs(s.change->value) < kHint * s.change->error)
-      fmt::print(
-          "undecided    {}: its change is within {} standard errors; more --validation-rows would tell\n",
-          s.method, kHint);
+      print_fact("undecided",
+                 "{}: its change is within {} standard errors; more --validation-rows would tell", s.method,
+                 kHint);
   }
 }
 
@@ -111,15 +113,18 @@ void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_
                    short_perplexity(r.initial.teacher_perplexity, r.initial.teacher_perplexity_error), "", "",
                    "", ""});
   print_row(table, "plain rounding", r.initial);
+  std::string cut_text;
   if (r.result) {
     print_row(table, "calibrated", *r.result);
     const KlCut cut = kl_cut(r.initial, *r.result);
-    fmt::print("KL cut by {:.1f} % (+-{:.1f}, paired); ", 100.0 * cut.share, 100.0 * cut.error);
+    cut_text = fmt::format("KL cut by {:.1f} % (+-{:.1f}, paired); ", 100.0 * cut.share, 100.0 * cut.error);
   }
   const auto bytes = [](std::size_t count) { return format_bytes(static_cast<double>(count)); };
   const std::optional<std::size_t> on_card = card_peak_bytes(device);
-  fmt::print("{:.3f} bits per weight\n{}peak {}{}\n", bits_per_weight, training_summary(t, keeps_best),
-             bytes(peak_resident_bytes()), on_card ? fmt::format(", {} on the card", bytes(*on_card)) : "");
+  print_words(fmt::format("{}{:.3f} bits per weight", cut_text, bits_per_weight), 0);
+  print_words(fmt::format("{}peak {}{}", training_summary(t, keeps_best), bytes(peak_resident_bytes()),
+                          on_card ? fmt::format(", {} on the card", bytes(*on_card)) : ""),
+              0);
 }
 
 bool improved(const CalibrationReport& r) {
@@ -133,10 +138,11 @@ bool is_initial_fit(const CalibrationReport& r) {
 
 void print_verdict(const CalibrationReport& r) {
   if (is_initial_fit(r)) {
-    fmt::print("no state was better than plain rounding; plain rounding was written\n");
+    print_words("no state was better than plain rounding; plain rounding was written", 0);
   } else if (!improved(r)) {
-    fmt::print("the result is not better than plain rounding on the report rows: {} may help\n",
-               r.training.steps_done > 0 ? "more rows, or a smaller --lr," : "more rows");
+    print_words(fmt::format("the result is not better than plain rounding on the report rows: {} may help",
+                            r.training.steps_done > 0 ? "more rows, or a smaller --lr," : "more rows"),
+                0);
   }
   if (r.initial.teacher_perplexity > kOddPerplexity) {
     warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",
@@ -160,11 +166,11 @@ void print_experts(const TrainReport& report) {
   std::vector<std::int64_t> tokens;
   for (const auto& [layer, seen] : layers) tokens.insert(tokens.end(), seen.begin(), seen.end());
   const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
-  fmt::print("experts      {} in {} layers, which saw {} to {} tokens each\n", tokens.size(), layers.size(),
-             *least, *most);
+  print_fact("experts", "{} in {}, which saw {} to {} tokens each", tokens.size(),
+             counted(layers.size(), "layer"), *least, *most);
   const std::vector<std::string> unseen = unseen_experts(report);
   if (unseen.empty()) return;
-  fmt::print("unseen       {} saw no token and keep their rounded weights: {}{}\n", unseen.size(), unseen[0],
+  print_fact("unseen", "{} saw no token and keep their rounded weights: {}{}", unseen.size(), unseen[0],
              unseen.size() > 1 ? ", ... (--json has all)" : "");
 }
 

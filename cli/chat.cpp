@@ -16,6 +16,7 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "cli/text_printer.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/text_utf8.h"
@@ -76,8 +77,8 @@ class Party {
     const std::int64_t room = room_after(ids);
     if (room <= 0) {
       forget_last();
-      note(fmt::format("{} tokens so far, the model's context has {}: no answer; /clear begins anew",
-                       ids.size(), loaded_.opened().config.max_position_embeddings));
+      note(fmt::format("{} so far, the model's context has {}: no answer; /clear begins anew",
+                       counted(ids.size(), "token"), loaded_.opened().config.max_position_embeddings));
       return Answer::none;
     }
     if (!goes_on(ids)) state_ = {};

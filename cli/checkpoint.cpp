@@ -16,6 +16,7 @@
 #include "cli/quote.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
+#include "cli/text_table.h"
 #include "mixtape/calib/fingerprint.h"
 #include "mixtape/core/error.h"
 #include "mixtape/io/atomic_file.h"
@@ -95,7 +96,7 @@ void Checkpoint::open(const std::string& out) {
     require(other.empty(), "--resume: ", place, " is of another run: ", other);
     std::string names;
     for (const std::string& name : found) names += (names.empty() ? "" : ", ") + name;
-    fmt::print("resumes      {}: {}\n", printable(place), names);
+    print_fact("resumes", "{}: {}", printable(place), names);
   } else if (other.empty()) {
     fail(ErrorCode::io, place, ": holds the work of this run, which goes on with `", command,
          "`; remove it to begin anew");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/disk_space.h"
 #include "cli/finite_weights.h"
 #include "cli/json_report.h"
 #include "cli/model_options.h"
@@ -15,7 +16,9 @@
 #include "cli/quantize_options.h"
 #include "cli/quote.h"
 #include "cli/stored_forms.h"
+#include "cli/text_table.h"
 #include "cli/training_hooks.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/error.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/io/gguf_model.h"
@@ -46,8 +49,9 @@ void print_formats(const QuantizationPlan& plan, DType floats) {
   for (const PlannedModule& m : plan.modules) {
     if (m.stored) ++count[m.stored->name()];
   }
-  for (const auto& [format, modules] : count) fmt::print("codes        {}: {} modules\n", format, modules);
-  fmt::print("floats       {}\n", str(floats));
+  for (const auto& [format, modules] : count)
+    print_fact("codes", "{}: {}", format, counted(modules, "module"));
+  print_fact("floats", "{}", str(floats));
 }
 
 // One line for all modules that the directory can't hold, and what to do.
@@ -81,7 +85,8 @@ void write_directory(const ConvertCommand& o, ModelOutput& output, const ModelSo
   refuse_inexact(plan, floats);
   plan = affine_plan(std::move(plan), floats);
   print_formats(plan, floats);
-  output.require_space(static_cast<std::uint64_t>(storage_size(source, plan, floats).bytes));
+  output.require_space(static_cast<std::uint64_t>(storage_size(source, plan, floats).bytes),
+                       bytes_beside(source));
   StageDisplay display;
   output.write([&](AtomicDirectory& directory) {
     write_quantized_model(directory, source, plan, tensors, floats, display.hooks());
@@ -97,7 +102,7 @@ GgufLoss write_file(const ConvertCommand& o, ModelOutput& output, const ModelSou
   GgufPlan gguf = plan_gguf(source, plan, floats);
   if (!o.dequantize) carry_tensors(source, gguf);
   print_types(plan, gguf);
-  output.require_space(gguf.layout().file_bytes());
+  output.require_space(gguf.layout().file_bytes(), 0);
   StageDisplay display;
   GgufLoss loss;
   output.write_gguf([&](AtomicFile& file) {
@@ -126,7 +131,7 @@ void run_convert(const ConvertCommand& o) {
   const auto source = open_model(find_model(o.model));
   const QuantizationPlan plan = o.dequantize ? plan_of_decoded(*source) : plan_of_stored(*source);
   for (const std::string& name : plan.left_out)
-    fmt::print("left out     {} (the model has no such tensor)\n", printable(name));
+    print_fact("left out", "{} (the model has no such tensor)", printable(name));
   const TensorProvider tensors = o.dequantize ? decoded_tensors(*source) : stored_tensors(*source);
   require_finite(*source, plan, tensors);
   GgufLoss loss;

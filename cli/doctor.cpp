@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,8 @@
 #include "cli/options.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
+#include "cli/text_table.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/error.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/ops/matmul/matmul.h"
@@ -53,17 +56,15 @@ Json instruction_sets() {
 void print_machine(Json& report) {
   const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
   const double all = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * page, available = available_bytes(page);
-  fmt::print("processor    {}\n", Device::cpu().description());
+  print_fact("processor", "{}", Device::cpu().description());
   const Json sets = instruction_sets();
-  for (const auto& [set, is_there] : sets.items())
-    fmt::print("{:<12} {}\n", set, is_there.get<bool>() ? "yes" : "no");
-  fmt::print("memory       {} in all, {} free\n", format_bytes(all), format_bytes(available));
+  for (const auto& [set, is_there] : sets.items()) print_fact(set, "{}", is_there.get<bool>() ? "yes" : "no");
+  print_fact("memory", "{} in all, {} free", format_bytes(all), format_bytes(available));
   const dnnl_version_t* dnnl = dnnl_version();
   const Json libraries = {{"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
                           {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)}};
-  for (const auto& [library, found] : libraries.items())
-    fmt::print("{:<12} {}\n", library, found.get<std::string>());
-  fmt::print("OpenMP       {} threads\n", omp_get_max_threads());
+  for (const auto& [library, found] : libraries.items()) print_fact(library, "{}", found.get<std::string>());
+  print_fact("OpenMP", "{}", counted(omp_get_max_threads(), "thread"));
   report = report_head("doctor");
   report.update({{"processor", Device::cpu().description()},
                  {"memory_bytes", all},
@@ -74,14 +75,28 @@ void print_machine(Json& report) {
                  {"missing", Json::object()}});
 }
 
+// Processes that ran or waited in the last minute, and the cores for them.
+struct Load {
+  double processes = 0.0;
+  long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+
+  bool is_busy() const { return processes > 0.5 * static_cast<double>(cores); }
+};
+
+Load load_now() {
+  Load load;
+  ::getloadavg(&load.processes, 1);
+  return load;
+}
+
 void print_libraries(Json& report) {
   for (const Library& library : registered_libraries()) {
     try {
       const std::string found = library.version();
-      fmt::print("{:<12} {}\n", library.name, found);
+      print_fact(library.name, "{}", found);
       report["libraries"][library.name] = found;
     } catch (const Error& error) {
-      fmt::print("{:<12} none ({})\n", library.name, error.what());
+      print_fact(library.name, "none ({})", error.what());
       report["libraries"][library.name] = nullptr;
       report["missing"][library.name] = error.what();
     }
@@ -136,11 +151,11 @@ Speed measure(const Device& device) {
 // Prints a device and its speed; the rate of its products, or nothing where it can't be used.
 std::optional<double> examine(const Device& device, Json& report) {
   Json facts = {{"name", device.name()}, {"description", device.description()}};
-  fmt::print("{:<12} {}\n", device.name(), device.description());
+  print_fact(device.name(), "{}", device.description());
   try {
     const Speed s = measure(device);
-    fmt::print("             {:.3g} TFLOP/s (product of {}, {}^3), {:.4g} GB/s (copy)\n", s.flops / 1e12,
-               name(s.dtype), s.size, s.bytes / 1e9);
+    print_fact("", "{:.3g} TFLOP/s (product of {}, {}^3), {:.4g} GB/s (copy)", s.flops / 1e12, name(s.dtype),
+               s.size, s.bytes / 1e9);
     facts.update({{"product_flops", s.flops},
                   {"product_size", s.size},
                   {"product_dtype", name(s.dtype)},
@@ -148,7 +163,7 @@ std::optional<double> examine(const Device& device, Json& report) {
     report["devices"].push_back(facts);
     return s.flops;
   } catch (const Error& error) {
-    fmt::print("             cannot be used: {}\n", error.what());
+    print_fact("", "cannot be used: {}", error.what());
     facts["cannot_be_used"] = error.what();
     report["devices"].push_back(facts);
     return std::nullopt;
@@ -180,6 +195,7 @@ std::string examine_kind(const std::string& kind, std::string& fastest, double& 
 
 void run_doctor(const std::string& json_file) {
   ReportFile file(json_file, {});
+  const Load load = load_now();
   Json report;
   print_machine(report);
   print_libraries(report);
@@ -192,10 +208,16 @@ void run_doctor(const std::string& json_file) {
   const std::string where =
       rate > 0.0 ? "ready, on " + fastest : fmt::format("ready, on the processor alone ({})", why_not);
   const double least = least_seconds(rate > 0.0 ? rate : cpu_rate);
-  report.update({{"verdict", where}, {"least_seconds", least}});
+  report.update({{"verdict", where}, {"least_seconds", least}, {"load_average", load.processes}});
   report_then_tell({[&] { file.write(report); }}, [&] {
-    fmt::print("verdict      {}: calibrating 1 billion weights on 100,000 tokens takes at least {}\n", where,
+    print_fact("verdict", "{}: calibrating 1 billion weights on 100,000 tokens takes at least {}", where,
                format_seconds(least));
+    if (load.is_busy())
+      print_fact(
+          "busy",
+          "other programs were running (load average {:.1f} on {}): an idle machine is faster than was "
+          "measured",
+          load.processes, counted(load.cores, "core"));
   });
 }
 

@@ -10,6 +10,7 @@
 #include "cli/model_path.h"
 #include "cli/open_device.h"
 #include "cli/outputs.h"
+#include "cli/text_table.h"
 
 namespace mixtape::cli {
 namespace {
@@ -47,8 +48,9 @@ void print_both(const EvalOptions& o, const Evaluation& result, const Evaluation
   print_figures(o.model.path, result);
   print_figures(o.versus, other);
   const Estimate difference = kl_difference(result, other);
-  fmt::print("KL difference    {:+.6f} +- {:.6f}, {} minus {}, paired\n", difference.value, difference.error,
-             o.versus, o.model.path);
+  print_words(fmt::format("KL difference    {:+.6f} +- {:.6f}, {} minus {}, paired", difference.value,
+                          difference.error, o.versus, o.model.path),
+              17);
 }
 
 void run_eval(const EvalOptions& o) {

@@ -14,7 +14,9 @@
 #include "cli/progress.h"
 #include "cli/quote.h"
 #include "cli/text_options.h"
+#include "cli/text_table.h"
 #include "mixtape/calib/calibrate.h"
+#include "mixtape/core/counted.h"
 
 namespace mixtape::cli {
 
@@ -73,7 +75,7 @@ void Evaluator::choose_dtype(const ModelOptions& model, const std::vector<const 
   std::vector<const ModelSource*> all = models;
   if (teacher_source_) all.push_back(teacher_source_.get());
   dtype_ = model.dtype == "auto" ? common_compute_dtype(all) : model.compute_dtype(all.front()->config());
-  fmt::print("activations  {}\n", name(dtype_));
+  print_fact("activations", "{}", name(dtype_));
 }
 
 // Windows of `length` tokens, as perplexity is usually counted: length-1 predictions each, nothing in front
@@ -129,8 +131,8 @@ std::string Evaluator::told_teacher() const {
 std::string Evaluator::told_text() const {
   std::string files;
   for (const std::string& file : o_.text_files) files += (files.empty() ? "" : ", ") + file;
-  return fmt::format("{}, {} windows of {} tokens", files.empty() ? "the text of " + o_.base : files,
-                     rows_.size(), o_.length);
+  return fmt::format("{}, {} of {} tokens", files.empty() ? "the text of " + o_.base : files,
+                     counted(rows_.size(), "window"), o_.length);
 }
 
 Evaluation Evaluator::measure(const ModelSource& model, const std::string& stage, StageDisplay& display) {

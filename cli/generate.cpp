@@ -13,6 +13,7 @@
 #include "cli/sampling_flags.h"
 #include "cli/terminal.h"
 #include "cli/text_printer.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/json_file.h"
@@ -80,8 +81,8 @@ struct Drawing {
   void warn_if_too_long(const TokenRow& row) const {
     const std::int64_t most = loaded.opened().config.max_position_embeddings;
     if (most <= 0 || std::ssize(row) <= most) return;
-    warn(fmt::format("{} tokens, the model was made for {} positions (max_position_embeddings)", row.size(),
-                     most));
+    warn(fmt::format("{}, the model was made for {} (max_position_embeddings)", counted(row.size(), "token"),
+                     counted(most, "position")));
   }
 };
 

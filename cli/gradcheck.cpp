@@ -9,6 +9,7 @@
 #include "cli/nearest.h"
 #include "cli/options.h"
 #include "cli/outputs.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/error.h"
 #include "mixtape/core/stopwatch.h"
 #include "mixtape/testing/check_registry.h"
@@ -147,7 +148,8 @@ int run_gradcheck(const GradcheckOptions& o) {
       cases += row.cases;
     }
   }
-  fmt::print("\n{} ops, {} cases, {} faults\n", chosen.size(), cases, faults);
+  fmt::print("\n{}, {}, {}\n", counted(chosen.size(), "op"), counted(cases, "case"),
+             counted(faults, "fault"));
   nlohmann::json json = report_head("gradcheck");
   json.update({{"device", device.name()}, {"runs", o.runs}, {"ops", rows}});
   report.write(json);

@@ -16,6 +16,7 @@
 #include "cli/quote.h"
 #include "cli/stored_forms.h"
 #include "cli/text_table.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/io/chat_template.h"
 #include "mixtape/io/gguf.h"
 #include "mixtape/io/tensor_list.h"
@@ -68,7 +69,7 @@ class Facts {
 void tell(Facts& facts, const AttentionSpec& a) {
   facts.add("heads", fmt::format("{} query, {} key/value, {} wide", a.heads, a.kv_heads, a.head_dim),
             {{"query", a.heads}, {"key_value", a.kv_heads}, {"width", a.head_dim}});
-  if (a.window > 0) facts.add("window", fmt::format("{} positions", a.window), a.window);
+  if (a.window > 0) facts.add("window", counted(a.window, "position"), a.window);
 }
 void tell(Facts& facts, const DeltaNetSpec& d) {
   facts.add("delta net",
@@ -107,8 +108,7 @@ void tell_config(Facts& facts, const ModelConfig& c) {
   facts.add("rope", fmt::format("{}, theta {}", name(c.ropes.front().type), c.ropes.front().theta),
             {{"type", name(c.ropes.front().type)}, {"theta", c.ropes.front().theta}});
   if (c.max_position_embeddings > 0)
-    facts.add("context length", fmt::format("{} positions", c.max_position_embeddings),
-              c.max_position_embeddings);
+    facts.add("context length", counted(c.max_position_embeddings, "position"), c.max_position_embeddings);
 }
 
 struct Token {
@@ -193,10 +193,8 @@ void tell_size(Facts& facts, const fs::path& path) {
   } else {
     count_file(path);
   }
-  facts.add_as(
-      "bytes_on_disk", "size on disk",
-      fmt::format("{}, {} file{}", format_bytes(static_cast<double>(bytes)), files, files == 1 ? "" : "s"),
-      bytes);
+  facts.add_as("bytes_on_disk", "size on disk",
+               format_bytes(static_cast<double>(bytes)) + ", " + counted(files, "file"), bytes);
 }
 
 void print_tensor(const std::string& name, const std::string& stored) {

@@ -7,6 +7,7 @@
 #include "cli/json_report.h"
 #include "cli/quote.h"
 #include "cli/version.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/io/atomic_file.h"
 
 namespace mixtape::cli {
@@ -54,7 +55,8 @@ std::string how(const nlohmann::json& record) {
       record.value("interrupted", false)
           ? fmt::format(", stopped: the state of step {}", training.at("best_step").get<std::int64_t>())
           : "";
-  return fmt::format("calibrated against the original ({}{} steps of training{})", stages, steps, best);
+  return fmt::format("calibrated against the original ({}{} of training{})", stages, counted(steps, "step"),
+                     best);
 }
 
 std::string widths(const nlohmann::json& record) {

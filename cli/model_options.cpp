@@ -7,6 +7,7 @@
 #include "cli/model_path.h"
 #include "cli/terminal.h"
 #include "mixtape/calib/calibrate.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/io/tensor_list.h"
 
 namespace mixtape::cli {
@@ -17,8 +18,8 @@ void warn_of_oddities(const ModelSource& source, const ModelConfig& config) {
   for (const std::string& notice : source.notices()) warn(source.where() + ": " + notice);
   const std::vector<std::string> foreign = foreign_tensors(source, tensor_list(config));
   if (foreign.empty()) return;
-  warn(fmt::format("{}: {} tensors are not the model's and are not read: {}{}", source.where(),
-                   foreign.size(), foreign.front(), foreign.size() > 1 ? ", ..." : ""));
+  warn(fmt::format("{}: not the model's and not read: {}, {}{}", source.where(),
+                   counted(foreign.size(), "tensor"), foreign.front(), foreign.size() > 1 ? ", ..." : ""));
 }
 
 }  // namespace
@@ -69,8 +70,8 @@ DType ModelOptions::compute_dtype(const ModelConfig& config) const {
 void warn_if_beyond_context(const ModelConfig& config, std::int64_t length) {
   for (const RopeConfig& rope : config.ropes) rope.check_length(length - 1);
   if (config.max_position_embeddings <= 0 || length - 1 <= config.max_position_embeddings) return;
-  warn(fmt::format("--length is {}, the model was made for {} positions (max_position_embeddings)", length,
-                   config.max_position_embeddings));
+  warn(fmt::format("--length is {}, the model was made for {} (max_position_embeddings)", length,
+                   counted(config.max_position_embeddings, "position")));
 }
 
 }  // namespace mixtape::cli

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/terminal.h"
+#include "cli/text_table.h"
 #include "mixtape/core/error.h"
 
 namespace mixtape::cli {
@@ -24,8 +25,9 @@ static Device opened(const std::string& name, std::vector<std::string>& passed_o
 static void print_device(const Device& device, const std::vector<std::string>& passed_over, std::FILE* out) {
   std::string reasons;
   for (const std::string& reason : passed_over) reasons += (reasons.empty() ? " (" : "; ") + reason;
-  fmt::print(out, "device       {}, {}{}\n", device.name(), device.description(),
-             reasons.empty() ? "" : reasons + ")");
+  const std::string text =
+      str(device.name(), ", ", device.description(), reasons, reasons.empty() ? "" : ")");
+  out == stdout ? print_fact("device", "{}", text) : note("device       " + text);
 }
 
 Device open_device(const std::string& name, std::FILE* out) {
@@ -102,8 +104,8 @@ std::unique_ptr<DeviceGroup> open_devices(const std::string& names, const std::o
   if (launch) tell_process(*launch, devices);
   auto group = launch ? std::make_unique<DeviceGroup>(std::move(devices), *launch)
                       : std::make_unique<DeviceGroup>(std::move(devices));
-  if (launch) fmt::print("hosts        {}\n", hosts_of(*group->processes()));
-  if (group->size() > 1) fmt::print("gradients    added up through {}\n", group->way());
+  if (launch) print_fact("hosts", "{}", hosts_of(*group->processes()));
+  if (group->size() > 1) print_fact("gradients", "added up through {}", group->way());
   return group;
 }
 

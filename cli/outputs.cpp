@@ -1,8 +1,6 @@
 #include "cli/outputs.h"
 
 #include <fmt/core.h>
-#include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/disk_space.h"
 #include "cli/progress.h"
 #include "cli/quote.h"
 #include "cli/terminal.h"
@@ -23,10 +22,6 @@ namespace mixtape::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Tokenizer, config, index: what stands beside the weights. A quarter of them, as a small model has a small one, or what
-// the largest take.
-std::uint64_t spare_bytes(std::uint64_t weights) { return std::min<std::uint64_t>(weights / 4, 32 << 20); }
 
 fs::path absolute_path(const std::string& path) {
   std::error_code reason;
@@ -75,27 +70,11 @@ template <class Write>
   fail(ErrorCode::io, reason, "; no other place took the result");
 }
 
-// Throws io, naming `name`, if the disk of `where` has less room than `bytes` and `spare`, or files may not be as large
-// as `largest`.
-void require_disk_space(const std::string& name, const fs::path& where, std::uint64_t bytes,
-                        std::uint64_t spare, std::uint64_t largest) {
-  struct statvfs disk {};
-  if (::statvfs(where.c_str(), &disk) == 0) {
-    const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-    if (free < static_cast<double>(bytes + spare)) {
-      fail(ErrorCode::io, name, ": ", format_bytes(free), " are free on its disk, expected ",
-           format_bytes(static_cast<double>(bytes + spare)),
-           spare > 0
-               ? str(", ", format_bytes(static_cast<double>(spare)), " of them for tokenizer and config")
-               : "");
-    }
-  }
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < largest) {
-    fail(ErrorCode::io, name, ": files may have ", format_bytes(static_cast<double>(limit.rlim_cur)),
-         " here (ulimit -f), expected ", format_bytes(static_cast<double>(largest)));
-  }
+// Without the slash that may end a directory's.
+fs::path without_slash(const std::string& name) {
+  return fs::path(name).has_filename() ? fs::path(name) : fs::path(name).parent_path();
 }
+std::string bare_name(const std::string& name) { return without_slash(name).filename().string(); }
 
 const char* kind_of(fs::file_type type) {
   switch (type) {
@@ -121,18 +100,22 @@ void refuse_existing(const std::string& option, const std::string& name) {
   require(name != "-", option, " is -, expected a name: only reports go to standard output");
   const fs::path last = fs::path(name).filename();
   require(last != "." && last != "..", option, " is ", name, ", expected a new name");
-  const fs::path path = fs::path(name).has_filename() ? fs::path(name) : fs::path(name).parent_path();
-  const fs::file_type type = fs::symlink_status(path, ignored).type();
+  const fs::file_type type = fs::symlink_status(without_slash(name), ignored).type();
   if (type != fs::file_type::not_found && type != fs::file_type::none)
     fail(ErrorCode::io, option, ": ", name, " is ", kind_of(type), ", expected a new name");
 }
 
+// A slash ends the name of no file.
+void refuse_slash(const std::string& option, const std::string& name) {
+  require(!name.ends_with('/'), option, " is ", name, ", which would be a directory, expected a file's name");
+}
+
 // A directory is not named as a file of weights is, nor a GGUF file as one of another kind.
 void refuse_misnamed(const std::string& out, bool is_gguf) {
-  std::string end = fs::path(out).extension().string();
-  std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string end = ending_of(out);
   constexpr std::string_view kFiles[] = {".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npz", ".json"};
   if (std::find(std::begin(kFiles), std::end(kFiles), end) == std::end(kFiles)) return;
+  require(bare_name(out).size() > end.size(), "--out is ", out, ", expected a name before ", end);
   require(is_gguf, "--out is ", out, ", which would be a directory, expected a name without ", end);
   require(end == ".gguf", "--out is ", out,
           ", which would be a GGUF file, expected a name that ends in .gguf");
@@ -154,6 +137,13 @@ std::unique_ptr<AtomicFile> make_place(const std::string& name) {
 }
 
 }  // namespace
+
+std::string ending_of(const std::string& name) {
+  std::string end = bare_name(name);
+  end.erase(0, std::min(end.rfind('.'), end.size()));
+  std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
+  return end;
+}
 
 void refuse_inside(const std::string& what, const std::string& path, const std::string& of,
                    const std::string& folder) {
@@ -197,6 +187,7 @@ void refuse_same_place(const std::vector<Place>& places) {
 
 std::unique_ptr<AtomicFile> place_for(const std::string& option, const std::string& name,
                                       std::uint64_t bytes) {
+  refuse_slash(option, name);
   refuse_existing(option, name);
   std::unique_ptr<AtomicFile> file = make_place(name);
   require_disk_space(name, absolute_path(name).parent_path(), bytes, 0, bytes);
@@ -230,6 +221,7 @@ FileOutput::FileOutput(const std::string& name, const std::vector<std::string>& 
   if (name.empty()) return;
   refuse_input(option, name, inputs);
   if (!out.empty()) refuse_inside(option, name, "--out", out);
+  refuse_slash(option, name);
   refuse_existing(option, name);
   file_ = make_place(name);
 }
@@ -261,9 +253,9 @@ ModelOutput::ModelOutput(std::string out, const std::string& model, bool is_gguf
   tell_swept(directory_->swept());
 }
 
-void ModelOutput::require_space(std::uint64_t bytes) const {
+void ModelOutput::require_space(std::uint64_t bytes, std::uint64_t beside) const {
   if (file_) return file_->require_space(bytes);
-  require_disk_space(out_, directory_->path(), bytes, spare_bytes(bytes),
+  require_disk_space(out_, directory_->path(), bytes, beside,
                      std::min(bytes, ShardOptions{}.max_shard_bytes));
 }
 
@@ -282,6 +274,7 @@ ReportFile::ReportFile(const std::string& name, const std::vector<std::string>& 
   if (name.empty()) return;
   refuse_input(option, name, inputs);
   if (!out.empty()) refuse_inside(option, name, "--out", out);
+  refuse_slash(option, name);
   if (!is_stream(name)) refuse_existing(option, name);
   file_ = std::make_unique<OutputFile>(name);
   tell_swept(file_->swept());

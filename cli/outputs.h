@@ -20,6 +20,9 @@ namespace mixtape::cli {
 void refuse_inside(const std::string& what, const std::string& path, const std::string& of,
                    const std::string& folder);
 
+// What a name ends in from its last dot on, in small letters, whether or not a slash follows: ".gguf".
+std::string ending_of(const std::string& name);
+
 // The place of `option`'s one large file of `bytes`: made, warned of what dead runs left beside it. Throws io, naming it,
 // where that can't be, something has its name, the disk has less room, or the process may not write files as large.
 std::unique_ptr<AtomicFile> place_for(const std::string& option, const std::string& name,
@@ -67,8 +70,9 @@ class ModelOutput {
   ModelOutput(std::string out, const std::string& model, bool is_gguf = false);
 
   bool is_gguf() const { return file_ != nullptr; }
-  // Throws if the disk has less room, or the process may not write files as large.
-  void require_space(std::uint64_t bytes) const;
+  // Throws if the disk has less room than `bytes` of weights and, for a directory, bytes_beside() (disk_space.h), or the process may
+  // not write files as large.
+  void require_space(std::uint64_t bytes, std::uint64_t beside) const;
   // `fill` writes and commits the directory, or the file. If the system refuses, it is called again for other places,
   // and an error says which one took the result.
   void write(const std::function<void(AtomicDirectory&)>& fill);

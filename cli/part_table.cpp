@@ -8,6 +8,7 @@
 
 #include "cli/progress.h"
 #include "cli/quote.h"
+#include "cli/text_table.h"
 #include "mixtape/calib/sensitivity.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/quant/weight_codec.h"
@@ -100,16 +101,15 @@ double share_of(const PartLoss& part, const std::vector<PartLoss>& all) {
 void print_worst(const KlByPart& found, const QuantizationPlan& plan, DType storage) {
   const PartLoss* place = worst_of(found.places);
   if (place == nullptr || found.kl.value <= 0.0) return;
-  fmt::print("worst        {}, {:.0f} % of what the parts lose", place->part.name,
-             100.0 * share_of(*place, found.places));
+  std::string text = fmt::format("{}, {:.0f} % of what the parts lose", place->part.name,
+                                 100.0 * share_of(*place, found.places));
   const PartLoss* module = worst_of(found.modules);
   if (is_layer(place->part) && module != nullptr)
-    fmt::print("; in it {}, {:.0f} %", name_in_layer(module->part.name),
-               100.0 * share_of(*module, found.modules));
-  fmt::print("\n");
+    text += fmt::format("; in it {}, {:.0f} %", name_in_layer(module->part.name),
+                        100.0 * share_of(*module, found.modules));
+  print_fact("worst", "{}", text);
   if (const auto more = wider(place->part, plan, storage))
-    fmt::print("             {} takes {} more\n", more->option,
-               format_bytes(static_cast<double>(more->bytes)));
+    print_fact("", "{} takes {} more", more->option, format_bytes(static_cast<double>(more->bytes)));
 }
 
 nlohmann::json part_figures(const KlByPart& found, const QuantizationPlan& plan, DType storage) {

@@ -7,6 +7,7 @@
 
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "cli/text_table.h"
 #include "mixtape/calib/random_rows.h"
 #include "mixtape/calib/teacher.h"
 #include "mixtape/core/resident_memory.h"
@@ -24,7 +25,7 @@ void Prediction::tell_memory(const CalibrationData& data) {
     bytes_ += static_cast<double>(peak_resident_bytes()) +
               predicted_host_bytes(opened_.config, mapped_bytes(find_model(o_.model.path)), use,
                                    device.caps().threads);
-  fmt::print("peak memory  about {}\n", format_bytes(bytes_));
+  print_fact("peak memory", "about {}", format_bytes(bytes_));
 }
 
 // A batch of training rows; random ones where the model has yet to write them.
@@ -44,7 +45,7 @@ void Prediction::tell_time(const CausalLm& model, const CalibrationData& data) {
   use.part_tokens = o_.part_tokens(opened_.config, plan_, data, tape_.device());
   use.part_tokens = std::min(use.part_tokens, use.validation_tokens);
   stages_ = expected_stages(opened_.config, plan_, use, pace_);
-  fmt::print("time         about {}{}\n", format_seconds(Forecast(stages_).seconds()),
+  print_fact("time", "about {}{}", format_seconds(Forecast(stages_).seconds()),
              o_.checkpoint.resume ? " from the start" : "");
 }
 
@@ -54,7 +55,7 @@ void Prediction::tell_time(const CalibrationData& data) {
     tell_time(teacher.model(), data);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_supported) throw;
-    fmt::print("time         not known: {}\n", error.what());
+    print_fact("time", "not known: {}", error.what());
   }
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/disk_space.h"
 #include "cli/finite_weights.h"
 #include "cli/inputs.h"
 #include "cli/model_card.h"
@@ -12,6 +13,7 @@
 #include "cli/outputs.h"
 #include "cli/quantize_options.h"
 #include "cli/terminal.h"
+#include "cli/text_table.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/importance.h"
 #include "mixtape/calib/least_squares.h"
@@ -41,7 +43,7 @@ struct QuantizeCommand {
     if (imatrix.empty()) return {};
     Importance found = importance_of(read_imatrix(imatrix), imatrix, opened.config, plan, device);
     for (const std::string& path : found.unweighted)
-      fmt::print("unweighted   {} ({} has no data of it)\n", path, imatrix);
+      print_fact("unweighted", "{} ({} has no data of it)", path, imatrix);
     return found;
   }
   std::vector<std::string> inputs() const { return {model.path, quantize.plan_file, imatrix}; }
@@ -71,7 +73,8 @@ void run_quantize(const QuantizeCommand& o) {
   print_plan(opened, plan, gguf ? &*gguf : nullptr, false);
   plan_file.write(plan_json(plan));
   const StorageSize size = written_size(opened, plan, gguf ? &*gguf : nullptr);
-  output.require_space(gguf ? gguf->layout().file_bytes() : static_cast<std::uint64_t>(size.bytes));
+  output.require_space(gguf ? gguf->layout().file_bytes() : static_cast<std::uint64_t>(size.bytes),
+                       bytes_beside(source));
   const nlohmann::json record = o.record(opened, size, plan, device);
   const Stopwatch watch;
   StageDisplay display;

@@ -14,7 +14,9 @@
 #include "cli/progress.h"
 #include "cli/quote.h"
 #include "cli/terminal.h"
+#include "cli/text_table.h"
 #include "mixtape/calib/mixed_plan.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/io/gguf_model.h"
 #include "mixtape/quant/plan_file.h"
 
@@ -61,9 +63,7 @@ void QuantizeOptions::add(CLI::App& command) {
 
 bool is_gguf_output(const std::string& format, const std::string& out) {
   if (!format.empty()) return format == "gguf";
-  std::string end = std::filesystem::path(out).extension().string();
-  std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
-  return end == ".gguf";
+  return ending_of(out) == ".gguf";
 }
 
 void QuantizeOptions::finish(const CLI::App& command) const {
@@ -124,7 +124,7 @@ static void print_skipped(const QuantizationPlan& plan, bool all) {
     const bool each = all || rows.size() <= kFew;
     for (const PlanRow& row : std::span(rows).first(each ? rows.size() : 1)) {
       const std::size_t more = modules.size() - row.modules.size();
-      fmt::print("in float     {} {}{} ({})\n", row.path, str(row.modules.front()->shape),
+      print_fact("in float", "{} {}{} ({})", row.path, str(row.modules.front()->shape),
                  each ? "" : fmt::format(" and {} more", more), reason);
     }
   }
@@ -154,8 +154,9 @@ static void print_replaced(const QuantizationPlan& plan) {
   for (const auto& [what, modules] : by_format) {
     const PlannedModule& m = *modules.front();
     const std::string more = modules.size() > 1 ? fmt::format(" and {} more", modules.size() - 1) : "";
-    fmt::print("{}: {}{} (rows of {} are no multiple of {})\n", what, m.path, more, m.shape.cols(),
-               m.instead_of->unit());
+    print_words(fmt::format("{}: {}{} (rows of {} are no multiple of {})", what, m.path, more, m.shape.cols(),
+                            m.instead_of->unit()),
+                13);
   }
 }
 
@@ -168,7 +169,7 @@ static void print_formats(const QuantizationPlan& plan) {
   if (by_format.size() < 2) return;
   for (const auto& [format, paths] : by_format) {
     const std::string more = paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "";
-    fmt::print("{:<12} {}{}\n", format, paths[0], more);
+    print_fact(format, "{}{}", paths[0], more);
   }
 }
 
@@ -183,24 +184,24 @@ void print_types(const QuantizationPlan& plan, const GgufPlan& gguf) {
   std::string types;
   for (const auto& [type, count] : gguf.types())
     types += fmt::format("{}{} {}", types.empty() ? "" : ", ", gguf_type_info(type).name, count);
-  fmt::print("types        {}\n", types);
+  print_fact("types", "{}", types);
   std::map<int, GgufType> wider;  // by bits
   for (const PlannedModule& m : plan.modules) {
     const int bits = m.stored && !m.stored->is_blocks() ? m.stored->bits : 0;
     if (bits == 2 || bits == 3 || bits == 6) wider.emplace(bits, gguf_type_of(*m.stored));
   }
   for (const auto& [bits, type] : wider)
-    fmt::print("{} bits       stored as {}, which takes the room of {}\n", bits, gguf_type_info(type).name,
-               bits < 4 ? 4 : 8);
+    print_fact(fmt::format("{} bits", bits), "stored as {}, which takes the room of {}",
+               gguf_type_info(type).name, bits < 4 ? 4 : 8);
 }
 
 void print_loss(const GgufLoss& loss) {
   if (loss.rounded_matrices > 0) {
-    fmt::print("rounded      {} of the matrices again: {} has no biases, and theirs are not centred\n",
+    print_fact("rounded", "{} of the matrices again: {} has no biases, and theirs are not centred",
                loss.rounded_matrices, gguf_type_info(GgufType::q8_0).name);
   }
   if (loss.inexact > 0) {
-    fmt::print("f16          does not hold {} of {} scales and biases, by up to {:.2g} of their value\n",
+    print_fact("f16", "does not hold {} of {} scales and biases, by up to {:.2g} of their value",
                loss.inexact, loss.scales, loss.largest);
   }
 }
@@ -221,10 +222,10 @@ static void print_parts(const ModelSource& source, const QuantizationPlan& plan)
   const StorageSize layers =
       size_of_those([](const PlannedModule& m) { return layer_of(m.path).has_value(); });
   const auto all = static_cast<double>(storage_size(source, plan, dtype).bytes);
-  fmt::print("bits         embeddings {:.3f}, ", embeddings.bits_per_weight());
-  if (head.weights > 0) fmt::print("output layer {:.3f}, ", head.bits_per_weight());
-  fmt::print("layers {:.3f}; {:.1f} % of the bytes in float\n", layers.bits_per_weight(),
-             100.0 * (1.0 - static_cast<double>(stored.bytes) / all));
+  print_fact("bits", "embeddings {:.3f}, {}layers {:.3f}; {:.1f} % of the bytes in float",
+             embeddings.bits_per_weight(),
+             head.weights > 0 ? fmt::format("output layer {:.3f}, ", head.bits_per_weight()) : "",
+             layers.bits_per_weight(), 100.0 * (1.0 - static_cast<double>(stored.bytes) / all));
 }
 
 void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const GgufPlan* gguf, bool all) {
@@ -232,14 +233,14 @@ void print_plan(const OpenedModel& opened, const QuantizationPlan& plan, const G
                                                [](const PlannedModule& m) { return m.stored.has_value(); });
   if (all) print_modules(plan);
   for (const std::string& name : plan.left_out) {
-    fmt::print("left out     {} (the model has no such tensor)\n", printable(name));
+    print_fact("left out", "{} (the model has no such tensor)", printable(name));
   }
   if (!all) print_formats(plan);
   print_replaced(plan);
   print_skipped(plan, all);
   if (gguf) print_types(plan, *gguf);
   const StorageSize size = written_size(opened, plan, gguf);
-  fmt::print("quantized    {} modules, {}, {:.3f} bits per weight\n", quantized,
+  print_fact("quantized", "{}, {}, {:.3f} bits per weight", counted(quantized, "module"),
              format_bytes(static_cast<double>(size.bytes)), size.bits_per_weight());
   if (!gguf) print_parts(*opened.source, plan);
 }

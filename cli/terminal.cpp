@@ -72,13 +72,14 @@ void put_error(const std::string& text) {
   static_cast<void>(unused);
 }
 
-// Between words, where the line has room for none more.
-static std::string folded(std::string text, std::size_t width) {
+std::string folded(std::string text, std::size_t width, std::size_t indent) {
   std::string lines;
-  for (std::size_t space;
-       text.size() > width && (space = text.rfind(' ', width)) != text.npos && space > 0;) {
+  while (text.size() > width) {
+    std::size_t space = text.rfind(' ', width);
+    if (space == text.npos || space <= indent) space = text.find(' ', std::max(width, indent) + 1);
+    if (space == text.npos) break;
     lines += text.substr(0, space) + "\n";
-    text = text.substr(space + 1);
+    text = std::string(indent, ' ') + text.substr(space + 1);
   }
   return lines + text;
 }

@@ -1,6 +1,7 @@
 // Lines to standard error, and what the terminal behind it can do.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace mixtape::cli {
@@ -21,6 +22,9 @@ void put_error(const std::string& text);
 // From now on no progress is shown: of what goes to standard error warnings and errors stay.
 void be_quiet();
 bool is_quiet();
+
+// `text` in lines of at most `width` columns, broken between words; those after the first begin at column `indent`.
+std::string folded(std::string text, std::size_t width, std::size_t indent = 0);
 
 // A line of its own, on a terminal as many as its words take; a progress line that stands there is cleared first.
 void note(const std::string& line);

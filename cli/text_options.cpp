@@ -11,8 +11,10 @@
 #include "cli/json_report.h"
 #include "cli/quote.h"
 #include "cli/terminal.h"
+#include "cli/text_table.h"
 #include "mixtape/calib/recipe.h"
 #include "mixtape/calib/text_rows.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/io/tokenizer_files.h"
 
 namespace mixtape::cli {
@@ -24,8 +26,8 @@ constexpr const char* kOneRow = "for one row";  // how text_rows.h ends the erro
 // Chats of which something isn't used.
 void print_losses(const TextRows& text, std::int64_t length) {
   if (text.cut > 0)
-    fmt::print("cut          {} of {} chats, after {} tokens\n", text.cut, text.documents, length);
-  if (text.dropped > 0) fmt::print("left out     {} chats of fewer than 2 tokens\n", text.dropped);
+    print_fact("cut", "{} of {}, after {} tokens", text.cut, counted(text.documents, "chat"), length);
+  if (text.dropped > 0) print_fact("left out", "{} of fewer than 2 tokens", counted(text.dropped, "chat"));
 }
 
 bool is_chats(const std::string& file) { return file.ends_with(".jsonl"); }
@@ -89,8 +91,8 @@ std::string left_out(const SourceCounts& c) {
 void print_sources(const std::vector<SourceCounts>& sources) {
   for (const SourceCounts& c : sources) {
     if (sources.size() == 1 && c.copies + c.shared == 0) return;
-    fmt::print("source       {}: {} rows; {} training, {} validation, {} report{}\n", printable(c.name),
-               c.found, c.train, c.validation, c.report, left_out(c));
+    print_fact("source", "{}: {}; {} training, {} validation, {} report{}", printable(c.name),
+               counted(c.found, "row"), c.train, c.validation, c.report, left_out(c));
   }
 }
 
@@ -179,7 +181,8 @@ std::vector<TokenRow> TextOptions::file_rows(const Tokenizer& tokenizer, std::in
       kOneRow, str("--length, which is ", length),
       is_cut ? str("raise --max-tokens, which is ", max_tokens) : "give more text");
   if (max_tokens > text.tokens)
-    warn(fmt::format("--max-tokens is {}, found {} tokens of text: all are used", max_tokens, text.tokens));
+    warn(fmt::format("--max-tokens is {}, found {} of text: all are used", max_tokens,
+                     counted(text.tokens, "token")));
   check_ids(text.rows, vocab_size);
   return text.rows;
 }
@@ -197,7 +200,7 @@ std::vector<RowSource> TextOptions::chat_sources(const std::vector<std::string>&
   const auto chat_template = ChatTemplate::from_config(config);
   const ChatOptions chat = chat_options();
   if (chat_template && chat_template->uses_date())
-    fmt::print("date         {} (in the chat template)\n", date_text(chat.now));
+    print_fact("date", "{} (in the chat template)", date_text(chat.now));
   std::vector<RowSource> sources;
   for (const std::string& file : files) {
     TextRows text = chat_rows({file}, tokenizer, chat_template, positions(), chat, ends_texts);
@@ -276,7 +279,8 @@ void TextOptions::sample_only_used(std::vector<RowSource> expected) {
   for (const SourceCounts& c : shared_split(std::move(expected)).sources) {
     const std::int64_t used = c.train + c.validation + c.report;
     if (c.name != kSelf || used >= self_rows) continue;
-    fmt::print("sampled      {} rows of the {} of --self-rows: the split uses no more\n", used, self_rows);
+    print_fact("sampled", "{} of the {} of --self-rows: the split uses no more", counted(used, "row"),
+               self_rows);
     self_rows = used;
   }
 }
@@ -330,7 +334,7 @@ std::vector<TokenRow> rows_of(std::vector<RowSource> sources) {
 }
 
 std::string count_text(std::span<const TokenRow> rows) {
-  return fmt::format("{} rows, {} positions", rows.size(), count_positions(rows));
+  return counted(rows.size(), "row") + ", " + counted(count_positions(rows), "position");
 }
 
 void TextOptions::print_parts(const CalibrationData& parts) const {

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
 #include "cli/terminal.h"
@@ -46,22 +45,7 @@ void TextTable::print_line(const std::vector<std::string>& cells) const {
 }
 
 void print_words(const std::string& line, std::size_t indent) {
-  const auto width = static_cast<std::size_t>(output_width());
-  if (line.size() <= width) return fmt::print("{}\n", line);
-  std::string out = line.substr(0, indent);
-  std::size_t column = indent;
-  std::istringstream words(line.substr(indent));
-  for (std::string word; words >> word;) {
-    const std::size_t space = column > indent ? 1 : 0;
-    if (space == 1 && column + space + word.size() > width) {
-      out += "\n" + std::string(indent, ' ') + word;
-      column = indent + word.size();
-    } else {
-      out += std::string(space, ' ') + word;
-      column += space + word.size();
-    }
-  }
-  fmt::print("{}\n", out);
+  fmt::print("{}\n", folded(line, static_cast<std::size_t>(output_width()), indent));
 }
 
 }  // namespace mixtape::cli

@@ -1,7 +1,11 @@
 // Tables and facts on standard output: as wide as they are laid out, on a narrower terminal one value below the other.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mixtape::cli {
@@ -29,5 +33,13 @@ class TextTable {
 
 // A line; on a terminal that is narrower as many as its words take, those after the first begin at column `indent`.
 void print_words(const std::string& line, std::size_t indent);
+
+// Such a line of a name, 12 columns, and what `text` makes of the values; without a name it goes on below another one.
+template <class... Values>
+void print_fact(std::string_view name, fmt::format_string<Values...> text, Values&&... values) {
+  constexpr std::size_t kText = 13;
+  print_words(fmt::format("{:<{}} ", name, kText - 1) + fmt::format(text, std::forward<Values>(values)...),
+              kText);
+}
 
 }  // namespace mixtape::cli

@@ -7,6 +7,7 @@
 
 #include "cli/checkpoint.h"
 #include "cli/commands.h"
+#include "cli/disk_space.h"
 #include "cli/group_table.h"
 #include "cli/inputs.h"
 #include "cli/json_report.h"
@@ -18,6 +19,7 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "cli/text_options.h"
+#include "cli/text_table.h"
 #include "cli/training_hooks.h"
 #include "mixtape/calib/evaluate.h"
 #include "mixtape/calib/fingerprint.h"
@@ -27,6 +29,7 @@
 #include "mixtape/calib/loss_signal.h"
 #include "mixtape/calib/trainer.h"
 #include "mixtape/calib/work.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/resident_memory.h"
 #include "mixtape/io/json_file.h"
 #include "mixtape/io/tensor_list.h"
@@ -140,7 +143,8 @@ class TrainRun {
   int work() {
     check(o_.train);
     prepare();
-    output_.require_space(file_bytes());
+    output_.require_space(
+        file_bytes(), bytes_beside(copied_bytes(config_json_, o_.tokenizer), tensor_list(config_).size()));
     tell_run(devices_->processes(), *checkpoint_);
     send_data(devices_->processes(), data_);
     watch_interrupts();
@@ -152,13 +156,13 @@ class TrainRun {
         train_together(o_, config_, data_, *devices_, tape_, parameters, display.hooks(&*checkpoint_));
     display.close();
     if (report.stopped_early && (!o_.write_on_interrupt || report.best_step == 0))
-      fail(ErrorCode::interrupted, "interrupted after ", report.steps_done, " steps");
+      fail(ErrorCode::interrupted, "interrupted after ", counted(report.steps_done, "step"));
     write(parameters, report, display);
     checkpoint_->remove();
     const std::optional<Evaluation> result = evaluate_unless_stopped(parameters, display);
     if (!result) {
       output_.tell();
-      note(fmt::format("mixtape: interrupted after {} steps, not evaluated", report.steps_done));
+      note(fmt::format("mixtape: interrupted after {}, not evaluated", counted(report.steps_done, "step")));
       return Status::ok;
     }
     return tell(report, *result);
@@ -201,7 +205,7 @@ class TrainRun {
                            .batch_tokens = rows * o_.text.positions(),
                            .validations = 11},
                           pace);
-    fmt::print("time         about {}\n", format_seconds(Forecast(stages).seconds()));
+    print_fact("time", "about {}", format_seconds(Forecast(stages).seconds()));
     display.expect(stages, 6.0 * weights_per_token(config_), pace.product);
   }
 
@@ -271,17 +275,20 @@ class TrainRun {
   void print_outcome(const TrainReport& report, const Evaluation& result, double unigram,
                      bool improved) const {
     output_.tell();
-    fmt::print(
-        "held-out perplexity {:.3f} +- {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}\n",
-        result.perplexity, result.perplexity_error, unigram, result.perplexity / unigram);
+    print_words(
+        fmt::format(
+            "held-out perplexity {:.3f} +- {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}",
+            result.perplexity, result.perplexity_error, unigram, result.perplexity / unigram),
+        0);
     print_group_perplexities(data_.report_groups, result);
     print_course(report);
     if (report.best_step == 0) {
-      fmt::print("no state was better than the start; the initial weights were written\n");
+      print_words("no state was better than the start; the initial weights were written", 0);
     } else if (!improved) {
-      fmt::print(
+      print_words(
           "the model predicts no better than the tokens' frequencies alone: more --steps, more text or a "
-          "smaller --lr may help\n");
+          "smaller --lr may help",
+          0);
     }
   }
 

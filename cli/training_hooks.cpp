@@ -6,6 +6,8 @@
 
 #include "cli/signals.h"
 #include "cli/terminal.h"
+#include "cli/text_table.h"
+#include "mixtape/core/counted.h"
 
 namespace mixtape::cli {
 
@@ -39,17 +41,21 @@ void StageDisplay::show(const StageProgress& p) {
 
 void print_course(const TrainReport& report) {
   if (report.diverged) {
-    fmt::print("step {} had a loss that is not finite: training ended there; a smaller --lr may help\n",
-               report.steps_done);
+    print_words(
+        fmt::format("step {} had a loss that is not finite: training ended there; a smaller --lr may help",
+                    report.steps_done),
+        0);
   }
   if (report.empty_batches > 0)
-    fmt::print("{} batches had no position with a target\n", report.empty_batches);
+    fmt::print("{} had no position with a target\n", counted(report.empty_batches, "batch", "batches"));
   if (report.validation.empty()) return;
   const ValidationPoint &first = report.validation.front(), &last = report.validation.back();
   if (last.loss > first.loss) {
-    fmt::print(
-        "the validation loss rose from {:.4f} at the start to {:.4f} at step {}: a smaller --lr may help\n",
-        first.loss, last.loss, last.step);
+    print_words(
+        fmt::format(
+            "the validation loss rose from {:.4f} at the start to {:.4f} at step {}: a smaller --lr may help",
+            first.loss, last.loss, last.step),
+        0);
   }
 }
 
@@ -57,9 +63,9 @@ void print_epochs(const TrainOptions& options, std::int64_t rows) {
   const std::int64_t batch = std::min(options.batch_size, rows);
   const double epochs =
       static_cast<double>(options.steps) * static_cast<double>(batch) / static_cast<double>(rows);
-  fmt::print("steps        {} x {} rows = {:.1f} epochs\n", options.steps, batch, epochs);
+  print_fact("steps", "{} x {} = {:.1f} epochs", options.steps, counted(batch, "row"), epochs);
   if (batch < options.batch_size)
-    warn(fmt::format("--batch is {}, found {} training rows", options.batch_size, rows));
+    warn(fmt::format("--batch is {}, found {}", options.batch_size, counted(rows, "training row")));
   if (epochs > 4.0)
     warn(fmt::format("each row is seen {:.0f} times; more text or fewer --steps learn more", epochs));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "mixtape/core/counted.h"
 #include "mixtape/core/random.h"
 
 namespace mixtape {
@@ -69,7 +70,7 @@ std::int64_t count_positions(std::span<const TokenRow> rows) {
 Batch make_batch(const Device& device, std::span<const TokenRow> rows) {
   std::size_t length = 0;
   for (const TokenRow& row : rows) length = std::max(length, row.size());
-  require(length > 1, "batch: the longest row has ", length, " tokens, expected 2 or more");
+  require(length > 1, "batch: the longest row has ", counted(length, "token"), ", expected 2 or more");
   const std::size_t columns = length - 1;
   std::vector<std::uint32_t> ids(rows.size() * columns), targets(rows.size() * columns);
   Batch batch;

@@ -10,13 +10,27 @@
 namespace mixtape {
 namespace {
 
+constexpr const char* kTokenizer[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
+
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
-  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+  for (const char* file : kTokenizer) {
     if (std::filesystem::exists(from / file)) write_file(to / file, read_text(from / file));
   }
 }
 
+std::string written(const nlohmann::json& config) { return config.dump(2) + "\n"; }
+
 }  // namespace
+
+std::uint64_t copied_bytes(const nlohmann::json& config_json, const std::filesystem::path& tokenizer) {
+  std::uint64_t bytes = written(config_json).size();
+  for (const char* file : kTokenizer) {
+    std::error_code absent;
+    const std::uintmax_t size = std::filesystem::file_size(tokenizer / file, absent);
+    if (!absent) bytes += size;
+  }
+  return bytes;
+}
 
 void write_float_model(AtomicDirectory& output, const nlohmann::json& config_json,
                        const std::filesystem::path& tokenizer, const ModelConfig& config,
@@ -35,7 +49,7 @@ void write_float_model(AtomicDirectory& output, const nlohmann::json& config_jso
     writer.write(name, stored_as(dtype, name, value));
   }
   writer.commit();
-  write_file(output.path() / "config.json", config_json.dump(2) + "\n");
+  write_file(output.path() / "config.json", written(config_json));
   copy_tokenizer(tokenizer, output.path());
   output.commit();
 }

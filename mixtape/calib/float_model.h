@@ -1,6 +1,7 @@
 // Writes a model that was trained from nothing.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 #include "mixtape/core/run_hooks.h"
@@ -16,5 +17,7 @@ namespace mixtape {
 void write_float_model(AtomicDirectory& output, const Json& config_json,
                        const std::filesystem::path& tokenizer, const ModelConfig& config,
                        const Parameters& parameters, const RunHooks& hooks = {});
+// Of config.json and the tokenizer files that it writes.
+std::uint64_t copied_bytes(const Json& config_json, const std::filesystem::path& tokenizer);
 
 }  // namespace mixtape

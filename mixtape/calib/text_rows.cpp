@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mixtape/core/counted.h"
 #include "mixtape/core/error.h"
 #include "mixtape/io/text.h"
 
@@ -41,7 +42,7 @@ std::string first_and_more(const std::vector<std::filesystem::path>& files) {
 std::vector<TokenRow> rows_of_stream(const std::string& where, const TokenRow& stream,
                                      const Tokenizer& tokenizer, std::int64_t length) {
   std::vector<TokenRow> rows = cut_rows(stream, tokenizer.prefix(), length);
-  require(!rows.empty(), where, ": found ", stream.size(), " tokens, expected at least ",
+  require(!rows.empty(), where, ": found ", counted(stream.size(), "token"), ", expected at least ",
           length + 1 - static_cast<std::int64_t>(tokenizer.prefix().size()), " for one row");
   return rows;
 }

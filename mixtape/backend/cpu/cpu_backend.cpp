@@ -8,6 +8,7 @@
 
 #include "mixtape/backend/cpu/parallel.h"
 #include "mixtape/backend/cpu/pool.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/runtime/backend.h"
 #include "mixtape/runtime/command_encoder.h"
 #include "mixtape/runtime/kernel_registry.h"
@@ -77,7 +78,9 @@ void fill_bytes(std::byte* data, int value, std::size_t bytes) {
 class CpuBackend final : public Backend {
  public:
   std::string name() const override { return "cpu"; }
-  std::string description() const override { return str(processor_name(), ", ", thread_count(), " threads"); }
+  std::string description() const override {
+    return str(processor_name(), ", ", counted(thread_count(), "thread"));
+  }
   // Blocks of logits that stay in the caches. Few blocks of rows, so that their sums stay small beside x, of
   // enough rows, so that they pay.
   DeviceCaps caps() const override {
