@@ -262,8 +262,8 @@ void add_experts(HtmlPage& page, const TrainReport& t) {
   const auto unseen = std::count(tokens.begin(), tokens.end(), 0.0);
   page.heading("Experts");
   page.chart(curve_chart({.x = "experts, from the busiest on", .y = "tokens seen in training"}, {curve}),
-             fmt::format("{} experts in {} layers; {} saw no token.", tokens.size(), t.expert_tokens.size(),
-                         unseen));
+             fmt::format("{} experts in {}; {} saw no token.", tokens.size(),
+                         counted(t.expert_tokens.size(), "layer"), unseen));
 }
 
 // The report's positions with the largest KL, at most two of a row.

@@ -8,6 +8,7 @@
 
 #include "cli/terminal.h"
 #include "cli/text_table.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/error.h"
 
 namespace mixtape::cli {
@@ -112,7 +113,8 @@ std::unique_ptr<DeviceGroup> open_devices(const std::string& names, const std::o
 void require_row_for_each(const DeviceGroup& devices, std::int64_t batch) {
   const std::int64_t count = devices.size();
   require(batch >= count, devices.processes() ? "the processes have " : "--device names ", count,
-          " devices, which share a batch of ", batch, " rows: expected a row or more for each, see --batch");
+          " devices, which share a batch of ", counted(batch, "row"),
+          ": expected a row or more for each, see --batch");
 }
 
 }  // namespace mixtape::cli

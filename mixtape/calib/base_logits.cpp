@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "mixtape/calib/logit_blocks.h"
+#include "mixtape/core/counted.h"
 
 namespace mixtape {
 namespace {
@@ -149,7 +150,8 @@ void BaseLogits::check_rows(std::span<const TokenRow> rows) const {
     fail(ErrorCode::format, name, ": made from rows of ", length_, " tokens, expected ", row.size());
   }
   if (rows.size() != rows_.size()) {
-    fail(ErrorCode::format, name, ": made from ", rows_.size(), " rows, expected the text's ", rows.size());
+    fail(ErrorCode::format, name, ": made from ", counted(rows_.size(), "row"), ", expected the text's ",
+         rows.size());
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const auto [found, wanted] = std::mismatch(rows_[r].begin(), rows_[r].end(), rows[r].begin());

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "mixtape/calib/schedule.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/random.h"
 #include "mixtape/core/stopwatch.h"
 
@@ -30,8 +31,8 @@ TrainLoop::TrainLoop(Objective& objective, TrainState& state, const LoopRows& ro
   if (hooks_.communicator == nullptr) hooks_.communicator = &alone_;
   const auto members = static_cast<std::size_t>(hooks_.communicator->size()),
              batch = std::min(rows.train, static_cast<std::size_t>(options.batch_size));
-  require(batch >= members, "train: a batch has ", batch, " rows, expected one or more for each of the ",
-          members, " devices");
+  require(batch >= members, "train: a batch has ", counted(batch, "row"),
+          ", expected one or more for each of the ", members, " devices");
   report().learning_rate = options.learning_rate;
 }
 

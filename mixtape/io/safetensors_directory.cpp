@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "mixtape/core/counted.h"
 #include "mixtape/core/error.h"
 #include "mixtape/io/json_file.h"
 
@@ -90,7 +91,8 @@ void SafetensorsDirectory::open_shards(const fs::path& directory) {
     if (!is_there(directory / shard)) absent.push_back(shard);
   }
   if (!absent.empty()) {
-    fail(ErrorCode::format, where_, ": the index names ", wanted.size(), " shards, absent: ", joined(absent));
+    fail(ErrorCode::format, where_, ": the index names ", counted(wanted.size(), "shard"),
+         ", absent: ", joined(absent));
   }
   for (const std::string& shard : wanted) shards_.emplace(shard, SafetensorsFile::open(directory / shard));
 }

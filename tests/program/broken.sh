@@ -39,7 +39,7 @@ refused "found neither model.safetensors nor model.safetensors.index.json" train
 broken tokenizer.json
 refused "tokenizer.json: " info
 broken model.safetensors.index.json '{"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}'
-refused "the index names 1 shards, absent: model-00001-of-00002.safetensors" train
+refused "the index names 1 shard, absent: model-00001-of-00002.safetensors" train
 broken model.safetensors 'no tensors'
 refused "model.safetensors: header length is " train
 broken config.json '{"model_type": }'
@@ -89,10 +89,42 @@ for value in nan inf; do
       expect_line 2 "$named" $calibrate $how
     done
     [ "$tensor" != model.norm.weight ] || expect_line 2 "${named#*: }" generate -m "$work/model" -p Once -n 4
+    for out in new new.gguf; do expect_line 2 "$named" convert -m "$work/model" -o "$work/$out"; done
     expect_line 2 "${named#*: }" eval -m "$work/model" --text "$work/story" --length 32
   done
 done
-rm -r "$work/model"
+# So in what is quantized already: a scale of a directory, a block of a GGUF file.
+cp "$model/model.safetensors" "$work/model/model.safetensors"
+for how in "--group-size 32 -o $work/scales" "--type q4_0 -o $work/blocks.gguf"; do
+  # shellcheck disable=SC2086
+  expect 0 "wrote" quantize -m "$work/model" $how
+done
+python3 - "$work" <<'END'
+import json, re, struct, sys
+file = sys.argv[1] + "/scales/model.safetensors"
+data = bytearray(open(file, "rb").read())
+size = struct.unpack("<Q", data[:8])[0]
+begin = 8 + size + json.loads(data[8:8 + size])["model.layers.1.mlp.up_proj.scales"]["data_offsets"][0]
+data[begin:begin + 4] = struct.pack("<f", float("inf"))
+open(file, "wb").write(data)
+file = sys.argv[1] + "/blocks.gguf"
+data = bytearray(open(file, "rb").read())
+# A tensor's entry: name, count of dimensions, these, type, offset in what follows the last entry, aligned.
+entries = {}
+for name in re.finditer(rb"[a-z_0-9.]+\.weight", data):
+    dims, = struct.unpack_from("<I", data, name.end())
+    if dims in (1, 2):
+        end = name.end() + 4 + 8 * dims + 12
+        entries[name[0]] = struct.unpack_from("<Q", data, end - 8)[0]
+begin = -(-end // 32) * 32 + entries[b"blk.1.ffn_up.weight"]
+data[begin:begin + 2] = struct.pack("<H", 0x7c00)  # the first block's scale
+open(file, "wb").write(data)
+END
+expect_line 2 "$work/scales: tensor 'model.layers.1.mlp.up_proj.scales': value at row 0, column 0 is inf, expected a finite number" convert -m "$work/scales" -o "$work/new"
+expect_line 2 "is inf, expected a finite number" convert -m "$work/blocks.gguf" -o "$work/new"
+expect_line 2 "is inf, expected a finite number" convert -m "$work/blocks.gguf" -o "$work/new.gguf"
+expect_line 2 "expected a finite number" convert -m "$work/blocks.gguf" -o "$work/new.gguf" --dequantize
+rm -r "$work/model" "$work/scales" "$work/blocks.gguf"
 
 only story
 finish

@@ -23,7 +23,7 @@ says '^processor ' '^memory .* free$' '^CUDA driver ' '^cuBLASLt ' '^NVRTC ' '^o
 [ "$(grep -c '^verdict' <<<"$output")" = 1 ] || complain "doctor: $output"
 expect 0 "verdict" doctor --json "$work/doctor.json"
 python3 - "$work/doctor.json" "$output" <<'END' || complain "doctor --json: $(cat "$work/doctor.json")"
-import json, sys
+import json, os, sys
 facts = json.load(open(sys.argv[1]))
 # What the screen says: each line's first word, and what stands behind it.
 lines = {line[:12].strip(): line[13:] for line in sys.argv[2].splitlines() if line[:1] != " "}
@@ -34,13 +34,17 @@ for name, found in facts["libraries"].items():
 for device in facts["devices"]:
     assert lines.pop(device["name"]) == device["description"], device
 assert lines.pop("verdict").startswith(facts["verdict"] + ": ") and facts["least_seconds"] > 0
-assert set(lines) == {"processor", "memory", "OpenMP"}, lines
+is_busy = facts["load_average"] > 0.5 * os.cpu_count()
+assert lines.pop("OpenMP") == f"{facts['threads']} thread" + "s" * (facts["threads"] != 1), facts
+assert set(lines) == {"processor", "memory"} | ({"busy"} if is_busy else set()), (facts["load_average"], lines)
 cpu = facts["devices"][0]
 assert cpu["name"] == "cpu" and cpu["product_flops"] > 0 and cpu["product_size"] == 1024 and cpu["copy_bytes_per_second"] > 0, cpu
 assert facts["memory_bytes"] >= facts["available_bytes"] > 0 and facts["threads"] > 0, facts
 assert "cuBLASLt" in facts["libraries"] and facts["verdict"].startswith("ready"), facts
 END
 rm "$work/doctor.json"
+OMP_NUM_THREADS=1 expect 0 ", 1 thread" doctor
+[[ $output != *"1 threads"* ]] || complain "doctor of one thread: $output"
 
 # info: a float model, quantized ones of one and of two widths, without a tokenizer; the same figures as JSON.
 expect 0 "context length 512 positions" info "$model"
