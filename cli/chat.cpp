@@ -275,8 +275,9 @@ void add_chat(CLI::App& app, int& status) {
   command->footer(
       "Each line is a message; one that ends in \\ goes on in the next. On a terminal a\n"
       "line is edited as in a shell, the arrows bring back those before it, and what is\n"
-      "pasted is one message. Ctrl-C stops an answer, or drops what is typed. /again:\n"
-      "another answer; /clear: begin anew; /help; /exit, or Ctrl-D.\n"
+      "pasted is one message. What is typed during an answer waits for the next one.\n"
+      "Ctrl-C stops an answer, or drops what is typed. /again: another answer; /clear:\n"
+      "begin anew; /help; /exit, or Ctrl-D.\n"
       "With --against each model has a history of its own. Exit status 2 where a\n"
       "message out of a pipe was not answered.\n"
       "Examples:\n"

@@ -210,14 +210,14 @@ void run_doctor(const std::string& json_file) {
   const double least = least_seconds(rate > 0.0 ? rate : cpu_rate);
   report.update({{"verdict", where}, {"least_seconds", least}, {"load_average", load.processes}});
   report_then_tell({[&] { file.write(report); }}, [&] {
-    print_fact("verdict", "{}: calibrating 1 billion weights on 100,000 tokens takes at least {}", where,
-               format_seconds(least));
     if (load.is_busy())
       print_fact(
           "busy",
           "other programs were running (load average {:.1f} on {}): an idle machine is faster than was "
           "measured",
           load.processes, counted(load.cores, "core"));
+    print_fact("verdict", "{}: calibrating 1 billion weights on 100,000 tokens takes at least {}", where,
+               format_seconds(least));
   });
 }
 

@@ -339,8 +339,9 @@ std::string count_text(std::span<const TokenRow> rows) {
 
 void TextOptions::print_parts(const CalibrationData& parts) const {
   constexpr std::int64_t kFew = 8;  // validation rows
-  fmt::print("training     {}\nvalidation   {}\nreport       {}\n", count_text(parts.train),
-             count_text(parts.validation), count_text(parts.report));
+  print_fact("training", "{}", count_text(parts.train));
+  print_fact("validation", "{}", count_text(parts.validation));
+  print_fact("report", "{}", count_text(parts.report));
   const auto found = std::ssize(parts.train), choosing = std::ssize(parts.validation);
   if (found < train_rows) warn(fmt::format("--rows is {}, found {} for training", train_rows, found));
   if (choosing < kFew) {

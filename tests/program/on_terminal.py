@@ -32,13 +32,9 @@ class Screen:
     def rows(self):
         return ["".join(row).rstrip() for row in self.cells[-ROWS:]]
 
-    def resize(self, columns, folds):
-        """To fewer or more columns; `folds`: what is wider goes on in the row below, else it is cut."""
-        self.columns, cells = columns, self.cells
-        if not folds:
-            self.cells = [row[:columns] for row in cells]
-            return
-        self.cells = []
+    def resize(self, columns):
+        """To fewer or more columns; what is wider goes on in the row below."""
+        self.columns, cells, self.cells = columns, self.cells, []
         for i, row in enumerate(cells):
             if i == self.row:
                 at = len(self.cells) + self.column // columns
@@ -112,8 +108,8 @@ class Terminal:
         except OSError:  # the other end is closed
             return b""
 
-    def resize(self, columns, folds=True):
-        self.screen.resize(columns, folds)
+    def resize(self, columns):
+        self.screen.resize(columns)
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
 
     def type(self, keys):

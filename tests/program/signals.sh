@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ctrl-C, SIGTERM and SIGHUP in every phase: the program stops within a batch, leaves nothing, ends by the signal; with
-# --write-on-interrupt it writes the best state.
+# --write-on-interrupt it writes the best state. Other signals end it at once, and leave nothing.
 # usage: tests/program/signals.sh SOURCE_DIR MIXTAPE
 source "$(dirname "$0")/lib.sh"
 set -m # background jobs don't ignore Ctrl-C
@@ -56,6 +56,11 @@ nothing="nothing was written"
   stopped TERM "evaluating result" 0 "wrote        $work/new" $dwq $text --report-rows 150 --steps 20 --validate-every 1 --write-on-interrupt --html "$work/new.html"
   python3 tests/program/check_page.py "$work/new.html" "after all steps, while its result was evaluated" || complain "the page of a run that was stopped late"
   rm -rf "$work/new" "$work/new.html"
+  ulimit -c 0
+  for signal in QUIT:131 USR1:138 XCPU:152; do
+    stopped ${signal%:*} "validation loss" ${signal#*:} "" $dwq $few --steps 100000 --write-on-interrupt
+    nothing_left
+  done
   stopped INT "validation loss" 130 "$nothing" $train $few --steps 100000
   nothing_left
   for signal in INT:130 TERM:143 HUP:129; do

@@ -28,8 +28,12 @@ for columns in 20 33 40 50 80 200; do
   # Tables as wide as 79 columns, or a value a line.
   table=$(tr -d '\r' <"$work/shown" | sed -n '/^stage (validation rows)/,/^KL cut/p')
   [ -n "$table" ] || complain "$columns columns: no table: $(cat "$work/shown")"
-  wide=$(awk -v most="$columns" 'length > most' <<<"$(sed '/^KL cut/d' <<<"$table")")
+  wide=$(awk -v most="$columns" 'length > most' <<<"$table")
   [ $columns -lt 40 ] || [ -z "$wide" ] || complain "$columns columns: a table wider: $wide"
+  # All other lines too, but for names and what is to be copied.
+  wide=$(tr -d '\r' <"$work/shown" | grep -av -e $'\033' -e '^[a-z]* *mixtape ' -e ' mlx_lm' -e '^wrote ' | awk -v most="$columns" 'length > most')
+  [ $columns -lt 50 ] || [ -z "$wide" ] || complain "$columns columns: wider: $wide"
+  [ $columns -ge 80 ] || grep -v mlx_lm "$work/shown" | grep -q '^             [a-z0-9]' || complain "$columns columns: no fact is folded: $(cat "$work/shown")"
   if [ $columns -lt 79 ]; then
     grep -qE '^  KL mean +[0-9.]+ \+-[0-9.]+$' <<<"$table" || complain "$columns columns: no value a line: $table"
   else
@@ -51,7 +55,7 @@ for command in "info $work/3 --tensors" "eval $work/3 --teacher $model --text $w
   "compare $work/3 $work/4 --teacher $model --text $work/story --length 33 --quiet"; do
   # shellcheck disable=SC2086
   tests/program/on_terminal.py 50 "$mixtape" $command >"$work/shown" || complain "$command at 50 columns: status $?"
-  wide=$(tr -d '\r' <"$work/shown" | grep -v '^device \|/' | awk 'length > 50')
+  wide=$(tr -d '\r' <"$work/shown" | grep -v '/' | awk 'length > 50')
   [ -z "$wide" ] || complain "$command at 50 columns: wider: $wide"
 done
 rm -r "$work/shown" "$work/3" "$work/4"
