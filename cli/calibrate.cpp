@@ -253,12 +253,7 @@ class CalibrateRun {
     print_stages(r);
     print_table(r, bits_per_weight(), o_.dwq.train.keep_best, tape_.device());
     print_groups(data_.report_groups, r.initial, r.result ? &*r.result : nullptr);
-    if (r.stopped_early) {
-      print_words(fmt::format("interrupted after {}; wrote the best state so far, of step {}, to {}",
-                              counted(training().steps_done, "step"), training().best_step,
-                              printable(o_.quantize.out)),
-                  0);
-    }
+    if (r.stopped_early) print_interrupted(training(), o_.quantize.out);
     print_course(training());
     if (parts_) print_worst(*parts_, plan_, storage_);
     print_verdict(r);

@@ -121,10 +121,9 @@ void print_table(const CalibrationReport& r, double bits_per_weight, bool keeps_
   }
   const auto bytes = [](std::size_t count) { return format_bytes(static_cast<double>(count)); };
   const std::optional<std::size_t> on_card = card_peak_bytes(device);
-  print_words(fmt::format("{}{:.3f} bits per weight", cut_text, bits_per_weight), 0);
+  print_words(fmt::format("{}{:.3f} bits per weight", cut_text, bits_per_weight));
   print_words(fmt::format("{}peak {}{}", training_summary(t, keeps_best), bytes(peak_resident_bytes()),
-                          on_card ? fmt::format(", {} on the card", bytes(*on_card)) : ""),
-              0);
+                          on_card ? fmt::format(", {} on the card", bytes(*on_card)) : ""));
 }
 
 bool improved(const CalibrationReport& r) {
@@ -136,13 +135,17 @@ bool is_initial_fit(const CalibrationReport& r) {
   return std::none_of(r.stages.begin() + 1, r.stages.end(), [](const StageReport& s) { return s.kept; });
 }
 
+void print_interrupted(const TrainReport& t, const std::string& out) {
+  print_words(fmt::format("interrupted after {}; wrote the best state so far, of step {}, to {}",
+                          counted(t.steps_done, "step"), t.best_step, printable(out)));
+}
+
 void print_verdict(const CalibrationReport& r) {
   if (is_initial_fit(r)) {
-    print_words("no state was better than plain rounding; plain rounding was written", 0);
+    print_words("no state was better than plain rounding; plain rounding was written");
   } else if (!improved(r)) {
     print_words(fmt::format("the result is not better than plain rounding on the report rows: {} may help",
-                            r.training.steps_done > 0 ? "more rows, or a smaller --lr," : "more rows"),
-                0);
+                            r.training.steps_done > 0 ? "more rows, or a smaller --lr," : "more rows"));
   }
   if (r.initial.teacher_perplexity > kOddPerplexity) {
     warn(fmt::format("the model's own perplexity on this text is {:.0f}: is it text that the model knows?",

@@ -22,6 +22,8 @@ bool improved(const CalibrationReport& report);
 // Whether nothing that came after plain rounding was kept.
 bool is_initial_fit(const CalibrationReport& report);
 
+// What a run that was stopped has written, to `out`.
+void print_interrupted(const TrainReport& report, const std::string& out);
 // A line where nothing was gained, and a warning of text that the model doesn't know.
 void print_verdict(const CalibrationReport& report);
 

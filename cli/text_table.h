@@ -32,7 +32,7 @@ class TextTable {
 };
 
 // A line; on a terminal that is narrower as many as its words take, those after the first begin at column `indent`.
-void print_words(const std::string& line, std::size_t indent);
+void print_words(const std::string& line, std::size_t indent = 0);
 
 // Such a line of a name, 12 columns, and what `text` makes of the values; without a name it goes on below another one.
 template <class... Values>

@@ -275,20 +275,17 @@ class TrainRun {
   void print_outcome(const TrainReport& report, const Evaluation& result, double unigram,
                      bool improved) const {
     output_.tell();
-    print_words(
-        fmt::format(
-            "held-out perplexity {:.3f} +- {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}",
-            result.perplexity, result.perplexity_error, unigram, result.perplexity / unigram),
-        0);
+    print_words(fmt::format(
+        "held-out perplexity {:.3f} +- {:.3f}; of the tokens' frequencies alone {:.3f}; ratio {:.3f}",
+        result.perplexity, result.perplexity_error, unigram, result.perplexity / unigram));
     print_group_perplexities(data_.report_groups, result);
     print_course(report);
     if (report.best_step == 0) {
-      print_words("no state was better than the start; the initial weights were written", 0);
+      print_words("no state was better than the start; the initial weights were written");
     } else if (!improved) {
       print_words(
           "the model predicts no better than the tokens' frequencies alone: more --steps, more text or a "
-          "smaller --lr may help",
-          0);
+          "smaller --lr may help");
     }
   }
 

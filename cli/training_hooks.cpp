@@ -43,19 +43,16 @@ void print_course(const TrainReport& report) {
   if (report.diverged) {
     print_words(
         fmt::format("step {} had a loss that is not finite: training ended there; a smaller --lr may help",
-                    report.steps_done),
-        0);
+                    report.steps_done));
   }
   if (report.empty_batches > 0)
     fmt::print("{} had no position with a target\n", counted(report.empty_batches, "batch", "batches"));
   if (report.validation.empty()) return;
   const ValidationPoint &first = report.validation.front(), &last = report.validation.back();
   if (last.loss > first.loss) {
-    print_words(
-        fmt::format(
-            "the validation loss rose from {:.4f} at the start to {:.4f} at step {}: a smaller --lr may help",
-            first.loss, last.loss, last.step),
-        0);
+    print_words(fmt::format(
+        "the validation loss rose from {:.4f} at the start to {:.4f} at step {}: a smaller --lr may help",
+        first.loss, last.loss, last.step));
   }
 }
 

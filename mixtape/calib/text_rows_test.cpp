@@ -1,5 +1,4 @@
 #include "mixtape/calib/text_rows.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "mixtape/core/counted.h"
+#include "mixtape/core/counted.h"
 #include "mixtape/core/error.h"
 #include "mixtape/testing/temp_directory.h"
 
@@ -69,7 +70,7 @@ TEST_F(TextRowsTest, TooLittleTextSaysHowMuch) {
   const auto path = temp_.write("a.txt", "Once");
   const std::size_t tokens = tokenizer_.encode("Once", false).size();
   EXPECT_EQ(message_of([&] { text_rows({path}, tokenizer_, 64); }),
-            path.string() + ": found " + std::to_string(tokens) + " tokens, expected at least 64 for one row");
+            path.string() + ": found " + counted(tokens, "token") + ", expected at least 64 for one row");
 }
 
 TEST_F(TextRowsTest, FilesAreSourcesAndSmallOnesAreReadAsOne) {
