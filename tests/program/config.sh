@@ -72,7 +72,7 @@ expect_line 2 "unknown option '--config'" --config "$file"
 expect_line 2 "(a model's config.json is --model-config)" train --config "$model/config.json" --tokenizer "$model" --text "$work/story" \
   --out "$work/new"
 says 'op = softmax' 'runs = 1' # every command has it
-expect 0 "1 ops" gradcheck --config "$file"
+expect 0 "1 op," gradcheck --config "$file"
 
 # The log has what goes to standard error, and progress though it isn't shown; the table stays where it was.
 log=$work/log
