@@ -214,7 +214,7 @@ time.sleep(600)' "$port" "$work/listens" &
   rm "$work/listens"
   port=$(free_port)
   for rank in 0 1; do start $rank 2 $tiny --steps 3 --batch 1 --device cpu --out "$work/several"; done
-  ended 0 2 "the processes have 2 devices, which share a batch of 1 rows"
+  ended 0 2 "the processes have 2 devices, which share a batch of 1 row"
   ended 1 1 "mixtape: rank 1: "
   [ ! -e "$work/several" ] || complain "a run that could not be wrote something"
 }
