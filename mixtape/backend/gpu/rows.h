@@ -16,16 +16,20 @@ struct ClusterShape {
   std::string suffix() const { return str("_cluster", size, "_", held); }
 };
 
+// Of rows that a cluster goes through, the most that pay.
+inline constexpr std::int64_t kClusterRows = 4;
+
 // Blocks of up to 512 threads that hold 8 packs, or 10, of f32, and of up to 256 that hold 10 of 16-bit values. A cluster
-// goes through up to 4 rows, where there are enough for four times as many clusters as a large card runs at once.
-inline ClusterShape cluster_shape(std::int64_t rows, std::int64_t cols, std::size_t bytes) {
+// has up to `most_rows` rows, as many as leave four times as many clusters as a large card runs at once.
+inline ClusterShape cluster_shape(std::int64_t rows, std::int64_t cols, std::size_t bytes,
+                                  std::int64_t most_rows = kClusterRows) {
   const std::int64_t packs = ceil_div(cols * static_cast<std::int64_t>(bytes), 16),
                      most = bytes == 4 ? 512 : 256;
   const int few = bytes == 4 ? 8 : 10;
   for (const auto& [size, held] : {std::pair{1, few}, {2, few}, {4, few}, {8, few}, {8, 10}}) {
     const std::int64_t threads = ceil_div(ceil_div(packs, size * held), 32) * 32;
     if (threads > most) continue;
-    const std::int64_t each = std::clamp<std::int64_t>(rows * size / 1024, 1, 4);
+    const std::int64_t each = std::clamp<std::int64_t>(rows * size / 1024, 1, most_rows);
     return {size, held, grid_of(ceil_div(rows, each) * size), {static_cast<std::uint32_t>(threads), 1, 1}};
   }
   return {0, 0, {1, 1, 1}, {1, 1, 1}};

@@ -62,11 +62,12 @@ MIXTAPE_DEVICE void cross_entropy_cluster(const CrossEntropyParams& p, Global<co
   }
 }
 
+// Ten packs of f32 and their powers leave registers for one block on a multiprocessor.
 #define BOTH(T, SIZE, HELD, THREADS, BLOCKS)                                                                 \
-  MIXTAPE_CLUSTER_KERNEL(cross_entropy_forward_backward_##T##_cluster##SIZE##_##HELD, SIZE, THREADS, BLOCKS, \
-                         CrossEntropyParams p, Global<const T> x, Global<const std::uint32_t> targets,       \
-                         Global<const float> dloss, Global<float> loss, Global<T> dx,                        \
-                         Global<std::uint64_t> errors) {                                                     \
+  MIXTAPE_CLUSTER_KERNEL(cross_entropy_forward_backward_##T##_cluster##SIZE##_##HELD, SIZE, THREADS,         \
+                         sizeof(T) == 4 && HELD == 10 ? 1 : BLOCKS, CrossEntropyParams p, Global<const T> x, \
+                         Global<const std::uint32_t> targets, Global<const float> dloss, Global<float> loss, \
+                         Global<T> dx, Global<std::uint64_t> errors) {                                       \
     MIXTAPE_SHARED(float, parts, (ClusterMeeting<SIZE, kWarps<T>, 2>::kFloats));                             \
     MIXTAPE_SHARED(std::uint64_t, arrivals, 2);                                                              \
     MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                       \

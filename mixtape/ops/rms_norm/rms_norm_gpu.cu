@@ -66,15 +66,24 @@ MIXTAPE_DEVICE void load_held(Global<const T> row, bool is_there, std::int64_t c
   }
 }
 
+// Widened once for all rows.
+template <class W, int N, int Held>
+MIXTAPE_DEVICE void load_weight(const RmsNormParams& p, Global<const W> w, float (&weight)[Held * N]) {
+  Pack<W, N> packs[Held];
+  load_held<W, N, Held>(w, true, p.cols, packs);
+  MIXTAPE_UNROLL
+  for (int i = 0; i < Held * N; ++i) weight[i] = to_f32(packs[i / N].v[i % N]);
+}
+
 // A block goes from row to row, Held packs per thread: the weight stays in registers, and the next row is on
 // its way while one is worked on.
 template <class T, class W, int Held>
 MIXTAPE_DEVICE void rms_norm_forward_rows(const RmsNormParams& p, Global<const T> x, Global<const W> w,
                                           Global<T> y, Global<float> rstd, Shared<float> scratch) {
   constexpr int kPack = 16 / sizeof(T);
-  Pack<W, kPack> weight[Held];
+  float weight[Held * kPack];
   Pack<T, kPack> row[Held], next[Held];
-  load_held<W, kPack, Held>(w, true, p.cols, weight);
+  load_weight<W, kPack, Held>(p, w, weight);
   load_held<T, kPack, Held>(x + block_x() * p.cols, true, p.cols, next);
   int turn = 0;
   for (std::int64_t at = block_x(); at < p.rows; at += blocks_x(), turn ^= kLanes) {
@@ -95,8 +104,7 @@ MIXTAPE_DEVICE void rms_norm_forward_rows(const RmsNormParams& p, Global<const T
       if (column<kPack>(h) >= p.cols) break;
       Pack<T, kPack> out;
       MIXTAPE_UNROLL
-      for (int i = 0; i < kPack; ++i)
-        out.v[i] = from_f32<T>(to_f32(row[h].v[i]) * r * to_f32(weight[h].v[i]));
+      for (int i = 0; i < kPack; ++i) out.v[i] = from_f32<T>(to_f32(row[h].v[i]) * r * weight[h * kPack + i]);
       store_pack(y + (at * p.cols + column<kPack>(h)), out);
     }
   }
@@ -262,8 +270,8 @@ MIXTAPE_DEVICE void rms_norm_backward_ahead(const RmsNormParams& p, Global<const
   constexpr int kPack = 16 / sizeof(T);
   const std::int64_t begin = block_x() * p.row_block;
   const std::int64_t end = begin + p.row_block < p.rows ? begin + p.row_block : p.rows;
-  Pack<W, kPack> weight[1];
-  load_held<W, kPack, 1>(w, true, p.cols, weight);
+  float weight[kPack];
+  load_weight<W, kPack, 1>(p, w, weight);
   float dw[kPack] = {};
   RmsNormRow<T, 1> row[Rows], next[Rows];
   MIXTAPE_UNROLL
@@ -278,7 +286,7 @@ MIXTAPE_DEVICE void rms_norm_backward_ahead(const RmsNormParams& p, Global<const
       MIXTAPE_UNROLL
       for (int i = 0; i < kPack; ++i) {
         const float a = to_f32(row[j].x[0].v[i]), d = to_f32(row[j].dy[0].v[i]);
-        dot[j] = fma_f32(d * to_f32(weight[0].v[i]), a, dot[j]);
+        dot[j] = fma_f32(d * weight[i], a, dot[j]);
         dw[i] = fma_f32(d, a * row[j].rstd, dw[i]);
       }
       dot[j] = lane_sum(dot[j]);

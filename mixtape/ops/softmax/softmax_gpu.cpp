@@ -21,7 +21,13 @@ struct Choice {
 };
 
 // A row too wide for a block is held by a cluster of them, or read twice. At most `held` packs per thread.
-Choice choice_of(const Call& call, bool are_packs, int held) {
+// The most packs per thread in registers, and rows that a cluster goes through.
+struct Most {
+  int held;
+  std::int64_t rows;
+};
+
+Choice choice_of(const Call& call, bool are_packs, Most most) {
   const auto& p = call.params<SoftmaxParams>();
   const std::string& kernel = call.dispatch.kernel;
   if (!are_packs) {
@@ -31,10 +37,10 @@ Choice choice_of(const Call& call, bool are_packs, int held) {
   }
   const std::size_t bytes = size_of(call.dtype(0));
   const std::int64_t packs = ceil_div(p.cols * static_cast<std::int64_t>(bytes), 16);
-  const std::span variants(kHeld.begin(), kHeld.end() - (held < 8 ? 1 : 0));
+  const std::span variants(kHeld.begin(), kHeld.end() - (most.held < 8 ? 1 : 0));
   if (const RowVariant* v = choose(kernel, variants, packs))
     return {v->suffix, grid_of(ceil_div(p.rows, v->block_rows)), block_of(*v, packs)};
-  const ClusterShape cluster = cluster_shape(p.rows, p.cols, bytes);
+  const ClusterShape cluster = cluster_shape(p.rows, p.cols, bytes, most.rows);
   if (cluster.size > 0 && call.queue.has(kernel + cluster.suffix()))
     return {cluster.suffix(), cluster.grid, cluster.block, cluster.block_bytes()};
   trace_pass_over(kernel + "_cluster*", cluster.size > 0 ? "this card has none" : "a row is too wide");
@@ -43,13 +49,14 @@ Choice choice_of(const Call& call, bool are_packs, int held) {
 
 void forward(const Call& call) {
   const Choice c = choice_of(call, rows_are_packs({&call.read(0), &call.write(0)}),
-                             call.dtype(0) == DType::f32 ? 8 : 4);
+                             {.held = call.dtype(0) == DType::f32 ? 8 : 4, .rows = kClusterRows});
   call.launch(call.dispatch.kernel + c.suffix, c.grid, c.block, call.params<SoftmaxParams>(),
               {call.read(0), call.write(0)}, c.shared_bytes);
 }
 
 void backward(const Call& call) {
-  const Choice c = choice_of(call, rows_are_packs({&call.read(0), &call.read(1), &call.write(0)}), 4);
+  const Choice c =
+      choice_of(call, rows_are_packs({&call.read(0), &call.read(1), &call.write(0)}), {.held = 4, .rows = 1});
   call.launch(call.dispatch.kernel + c.suffix, c.grid, c.block, call.params<SoftmaxParams>(),
               {call.read(0), call.read(1), call.write(0)}, c.shared_bytes);
 }
