@@ -94,9 +94,16 @@ MIXTAPE_DEVICE void with_log(float scale, float z_max, const Body& body) {
   body(folded, shared_part(folded, plain));
 }
 
-// powers = e^(x - max) / factor, of which it returns the sum, times factor.
+// e^(x - max) / factor of a run's entries.
+template <int N, int H>
+struct Powers {
+  float of[H][N];
+  float factor;
+};
+
+// Returns the sum of e^(x - max).
 template <class T, int N, int H>
-MIXTAPE_DEVICE float powers_of(const Run<T, N, H>& run, float max, float (&powers)[H][N], float& factor) {
+MIXTAPE_DEVICE float powers_of(const Run<T, N, H>& run, float max, Powers<N, H>& powers) {
   float sum = 0.0f;
   with_log<T>(1.0f, max, [&](const auto& log, float shared) {
     MIXTAPE_UNROLL
@@ -104,14 +111,14 @@ MIXTAPE_DEVICE float powers_of(const Run<T, N, H>& run, float max, float (&power
       float part = 0.0f;
       MIXTAPE_UNROLL
       for (int i = 0; i < N; ++i) {
-        powers[h][i] = exp2_fast(log(to_f32(run.packs[h].v[i])));
-        part += powers[h][i];
+        powers.of[h][i] = exp2_fast(log(to_f32(run.packs[h].v[i])));
+        part += powers.of[h][i];
       }
       sum += part;
     }
-    factor = exp2_fast(-shared);
+    powers.factor = exp2_fast(-shared);
   });
-  return factor * sum;
+  return powers.factor * sum;
 }
 
 // sum exp(z - max) over what was added, max its largest z.

@@ -54,11 +54,11 @@ MIXTAPE_DEVICE float warp_max(const Run<T, N, H>& held) {
   return lane_max(run_max(held));
 }
 
-// Over the warp, the same in every lane. The thread's powers are e^(x - the warp's max) / factor.
+// Over the warp, the same in every lane. The thread's powers are below the warp's max.
 template <class T, int N, int H>
-MIXTAPE_DEVICE LogSum warp_powers(const Run<T, N, H>& held, float (&powers)[H][N], float& factor) {
+MIXTAPE_DEVICE LogSum warp_powers(const Run<T, N, H>& held, Powers<N, H>& powers) {
   const float max = warp_max(held);
-  return LogSum{max, lane_sum(powers_of(held, max, powers, factor))};
+  return LogSum{max, lane_sum(powers_of(held, max, powers))};
 }
 
 // Over the cluster, the same in every thread.

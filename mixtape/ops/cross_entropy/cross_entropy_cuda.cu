@@ -5,11 +5,11 @@
 
 namespace mixtape {
 
-// The row that a cluster holds; `all` has its sums, `mine` and `factor` belong to this thread's powers.
+// Of the row that a cluster holds; `factor` makes gradients of this thread's powers.
 template <class T, int Size, int Held>
 MIXTAPE_DEVICE void put_gradient(const ClusterRow<T, Size, Held>& r, const CrossEntropyRow& row,
                                  Global<const T> x,
-                                 const float (&powers)[Held][ClusterRow<T, Size, Held>::kPack], float factor,
+                                 const Powers<ClusterRow<T, Size, Held>::kPack, Held>& powers, float factor,
                                  Global<T> out) {
   constexpr int kPack = ClusterRow<T, Size, Held>::kPack;
   const int target = static_cast<int>(row.target) - r.first;
@@ -20,7 +20,7 @@ MIXTAPE_DEVICE void put_gradient(const ClusterRow<T, Size, Held>& r, const Cross
     if (!r.has(h)) break;
     Pack<T, kPack> d;
     MIXTAPE_UNROLL
-    for (int i = 0; i < kPack; ++i) d.v[i] = from_f32<T>(powers[h][i] * factor);
+    for (int i = 0; i < kPack; ++i) d.v[i] = from_f32<T>(powers.of[h][i] * factor);
     store_pack(out + h * r.step, d);
   }
   if (has_target)
@@ -47,8 +47,8 @@ MIXTAPE_DEVICE void cross_entropy_cluster(const CrossEntropyParams& p, Global<co
     wait_packs();
     take_row(r, landing, held);
     if (r.row + 1 < r.end) fetch_row(r, x + r.next_offset(), landing);
-    float powers[Held][Row::kPack], factor;
-    const LogSum mine = warp_powers(held, powers, factor);
+    Powers<Row::kPack, Held> powers;
+    const LogSum mine = warp_powers(held, powers);
     const LogSum all = cluster_log_sum(mine, meeting);
     row.max = finite_max(all.max);
     row.log_sum = log_f32(all.sum);
@@ -56,7 +56,7 @@ MIXTAPE_DEVICE void cross_entropy_cluster(const CrossEntropyParams& p, Global<co
     if (!has_loss || row.dloss == 0.0f) {
       store_zeros(r, dx + r.offset());
     } else {
-      factor *= row.dloss * (rescale(mine.max, all.max) / all.sum);
+      const float factor = powers.factor * row.dloss * (rescale(mine.max, all.max) / all.sum);
       put_gradient(r, row, x, powers, factor, dx + r.offset());
     }
   }

@@ -1,10 +1,12 @@
 // The weight is decoded into scratch memory and multiplied there, a block of rows at a time: in the dtype of
-// both operands, or in f32 where those differ.
+// both operands, or in f32 where those differ. Forward, up to 8 rows of x (a token of a few texts) go through
+// few_rows_gpu.cu instead, with scales in f32 or x's dtype.
 #include <algorithm>
 
 #include "mixtape/backend/gpu/convert.h"
 #include "mixtape/ops/grouped_matmul/grouped_matmul_gpu.h"
 #include "mixtape/ops/quantize/quantize_gpu.h"
+#include "mixtape/ops/quantized_matmul/few_rows_gpu_params.h"
 #include "mixtape/ops/quantized_matmul/quantized_matmul_params.h"
 
 namespace mixtape::gpu {
@@ -59,7 +61,20 @@ std::shared_ptr<Memory> decode_all(const Call& call, const QuantizedMatmulParams
   return decoded;
 }
 
+bool few_rows_forward(const Call& call, const QuantizedMatmulParams& p) {
+  const DType x = call.dtype(0), scales = call.dtype(2), y = call.write(0).dtype();
+  if (p.rows > kMostFewRows) return false;
+  const std::string kernel = str("quantized_few_rows_", x, "_", scales, "_", y, "_", p.format.bits);
+  if (!call.queue.has(kernel)) return false;
+  const Grid grid = {grid_of(ceil_div(p.n, kColumnsAtOnce))[0],
+                     static_cast<std::uint32_t>(ceil_div(p.rows, kRowsAtOnce)), 1};
+  call.launch(kernel, grid, {kFewThreads, 1, 1}, FewRowsParams{p.rows, p.n, p.k, group_shift(p.format)},
+              {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0)});
+  return true;
+}
+
 void dense_forward(const Call& call, const QuantizedMatmulParams& p) {
+  if (few_rows_forward(call, p)) return;
   const DType dtype = call.dtype(0);
   const std::vector<Block> all = blocks(p);
   const auto decoded = block_scratch(call, p, all, dtype);

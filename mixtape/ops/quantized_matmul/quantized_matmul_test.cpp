@@ -22,7 +22,7 @@ TEST(QuantizedMatmul, MatchesOracle) {
 // More rows than are decoded at a time: dx adds up over blocks, and more rows than one gradient block.
 void check_blocks(const Device& device, DType dtype, std::int64_t n, std::int64_t k) {
   const AffineParams format{4, 128};
-  const std::int64_t rows = 2;
+  const std::int64_t rows = 9;  // more than decode the weight on their way
   const QuantizedMatmulCase c{{n, k, {rows}}, format, dtype, DType::f32, dtype};
   const std::vector<HostTensor> in = inputs_of(c);
   const HostTensor dy = testing::random_tensor(dtype, {rows, n}, 9);
@@ -45,8 +45,35 @@ void check_blocks(const Device& device, DType dtype, std::int64_t n, std::int64_
                         {1.0, ((length + 2) * 0x1p-24 + weight_rounding(device, c)) * length});
   testing::expect_close("dx", found[1], gradients[0],
                         {1.0, ((height + 2) * 0x1p-24 + weight_rounding(device, c)) * height});
-  testing::expect_close("dscales", found[2], gradients[2], {1.0, 134 * 0x1p-24 * 2 * 128 * 15});
+  testing::expect_close("dscales", found[2], gradients[2], {1.0, 141 * 0x1p-24 * 9 * 128 * 15});
   testing::expect_same_bits("several blocks", run, 2);
+}
+
+// Of every width of codes, in blocks that are not full; one row more goes another way.
+TEST(QuantizedMatmul, AFewRows) {
+  for (const Device& device : testing::test_devices()) {
+    for (const int bits : {2, 3, 4, 5, 6, 8}) {
+      for (const std::int64_t rows : {1, 3, 4, 7, 8, 9}) {
+        for (const std::int64_t n : {1, 6}) {
+          const AffineParams format{bits, 32};
+          check_op(device, quantized_matmul_case(device, {{n, 96, {rows}}, format})[0], 2);
+          if (rows % 4 != 3) continue;
+          for (const DType half : {DType::bf16, DType::f16}) {
+            check_op(device, quantized_matmul_case(device, {{n, 96, {rows}}, format, half, half, half})[0],
+                     2);
+            check_op(
+                device,
+                quantized_matmul_case(device, {{n, 96, {rows}}, format, half, DType::f32, DType::f32})[0], 2);
+          }
+        }
+      }
+    }
+    // More chunks of k than a block has threads.
+    check_op(
+        device,
+        quantized_matmul_case(device, {{5, 2080, {2}}, {4, 32}, DType::bf16, DType::bf16, DType::bf16})[0],
+        2);
+  }
 }
 
 TEST(QuantizedMatmul, SeveralDecodedBlocks) {

@@ -18,16 +18,16 @@ MIXTAPE_DEVICE void softmax_forward_cluster(const SoftmaxParams& p, Global<const
     wait_packs();
     take_row(r, landing, held);
     if (r.row + 1 < r.end) fetch_row(r, x + r.next_offset(), landing);
-    float powers[Held][Row::kPack], factor;
-    const LogSum mine = warp_powers(held, powers, factor);
+    Powers<Row::kPack, Held> powers;
+    const LogSum mine = warp_powers(held, powers);
     const LogSum all = cluster_log_sum(mine, meeting);
-    factor *= rescale(mine.max, all.max) / all.sum;
+    const float factor = powers.factor * (rescale(mine.max, all.max) / all.sum);
     MIXTAPE_UNROLL
     for (int h = 0; h < Held; ++h) {
       if (!r.has(h)) break;
       Pack<T, Row::kPack> out;
       MIXTAPE_UNROLL
-      for (int i = 0; i < Row::kPack; ++i) out.v[i] = from_f32<T>(powers[h][i] * factor);
+      for (int i = 0; i < Row::kPack; ++i) out.v[i] = from_f32<T>(powers.of[h][i] * factor);
       store_pack(y + (r.offset() + h * r.step), out);
     }
   }

@@ -43,17 +43,17 @@ MIXTAPE_DEVICE void softmax_forward_held(const SoftmaxParams& p, Global<const T>
                      step = static_cast<std::int64_t>(threads_x()) * kPack;
   Run<T, kPack, Held> held;
   load_run(x + row * p.cols, at, step, p.cols, held);
-  float powers[Held][kPack], factor;
+  Powers<kPack, Held> powers;
   const float max = run_max(held);
-  const LogSum all = row_log_sum(LogSum{max, powers_of(held, max, powers, factor)}, scratch);
-  factor *= rescale(max, all.max) / all.sum;
+  const LogSum all = row_log_sum(LogSum{max, powers_of(held, max, powers)}, scratch);
+  const float factor = powers.factor * (rescale(max, all.max) / all.sum);
   const Global<T> out = y + row * p.cols;
   MIXTAPE_UNROLL
   for (int h = 0; h < Held; ++h) {
     if (at + h * step >= p.cols) break;
     Pack<T, kPack> pack;
     MIXTAPE_UNROLL
-    for (int i = 0; i < kPack; ++i) pack.v[i] = from_f32<T>(powers[h][i] * factor);
+    for (int i = 0; i < kPack; ++i) pack.v[i] = from_f32<T>(powers.of[h][i] * factor);
     store_pack(out + (at + h * step), pack);
   }
 }
