@@ -36,12 +36,8 @@ class RandomSource final : public ModelSource {
   Buffer load(const std::string& name, DType wanted, const Device& device) const override {
     const ModelTensor& t = tensors_.at(name);
     if (wanted == DType::bf16 && t.kind != TensorKind::vector) return load_bf16(t, device);
-    std::vector<float> values(static_cast<std::size_t>(t.shape.numel()));
-    std::size_t at = std::hash<std::string>()(name) % block_.size();
-    for (float& v : values) {
-      v = t.kind == TensorKind::vector ? 1.0f : block_[at];
-      if (++at == block_.size()) at = 0;
-    }
+    std::vector<float> values(static_cast<std::size_t>(t.shape.numel()), 1.0f);
+    if (t.kind != TensorKind::vector) fill(values, std::hash<std::string>()(name) % block_.size());
     if (wanted == DType::f32) return Buffer::from(device, t.shape, values);
     std::vector<bf16> rounded(values.begin(), values.end());
     return Buffer::from(device, t.shape, rounded);
@@ -51,6 +47,14 @@ class RandomSource final : public ModelSource {
   std::map<std::string, std::string> extra_files() const override { return {}; }
 
  private:
+  void fill(std::vector<float>& values, std::size_t at) const {
+    for (std::size_t done = 0; done < values.size(); at = 0) {
+      const std::size_t n = std::min(values.size() - done, block_.size() - at);
+      std::copy_n(block_.begin() + static_cast<std::ptrdiff_t>(at), n,
+                  values.begin() + static_cast<std::ptrdiff_t>(done));
+      done += n;
+    }
+  }
   // The same values, from repetitions of the block that no cache holds, as a file's would come from memory.
   Buffer load_bf16(const ModelTensor& t, const Device& device) const {
     constexpr std::size_t kMostRepeats = 128;  // 256 MB

@@ -6,6 +6,7 @@
 #include "cli/inputs.h"
 #include "cli/model_card.h"
 #include "cli/outputs.h"
+#include "cli/shared_run.h"
 #include "mixtape/calib/block_codes.h"
 #include "mixtape/calib/cached_teacher.h"
 #include "mixtape/calib/calibrate.h"
@@ -93,7 +94,8 @@ void add_memory_options(CLI::App& command, CalibrateOptions& o) {
               "Write the importance of the input channels that the fit gathers, in llama.cpp's form");
 }
 
-// A place for the teacher's targets that can't be made is found before anything is loaded.
+// A place for the teacher's targets that can't be made is found before anything is loaded; of several processes the
+// first one makes it.
 void check_targets(const CalibrateOptions& o) {
   if (o.target_dir.empty()) return;
   require(o.dwq.loss.top_k > 0, "--target-dir stores the largest logits: --top-k is ", o.dwq.loss.top_k,
@@ -101,7 +103,7 @@ void check_targets(const CalibrateOptions& o) {
   refuse_inside("--target-dir", o.target_dir, "--out", o.quantize.out);
   if (std::filesystem::exists(o.target_dir)) {
     require_targets(o.target_dir);
-  } else {
+  } else if (!is_member(launch_of_run())) {
     const AtomicDirectory rehearsal(o.target_dir);
   }
 }

@@ -17,7 +17,7 @@ if [ "$(nproc)" -gt 1 ]; then
 fi
 # As many as are asked for; the figures are the same.
 for threads in 1 3; do
-  expect 0 ", $threads threads" eval --threads $threads "$model" --text "$work/story" --length 65
+  expect 0 ", $threads thread" eval --threads $threads "$model" --text "$work/story" --length 65
   figures=$(grep '^[a-z]* *[0-9.]* +-' <<<"$output")
   [ -n "$figures" ] && [ "$figures" = "${before:-$figures}" ] || complain "$threads threads: $figures, expected $before"
   before=$figures

@@ -128,7 +128,8 @@ struct Landed {
   Global<const T> next_teacher, next_student;
 };
 
-// The gradient of the row's student, factor * (q - ratio * p): 0 where q and p are equal. Packs make room for the next row's one after the other.
+// The gradient of the row's student, factor * (q - ratio * p): 0 where q and p are equal. Packs make room for the next
+// row's one after the other.
 template <class T, int Size, int Held, class Log>
 MIXTAPE_DEVICE void put_gradient(const ClusterRow<T, Size, Held>& r, const Landed<T>& rows, const Log& t_log,
                                  const Log& s_log, float ratio, float factor, Global<T> out) {
