@@ -7,7 +7,6 @@
 #include "cli/signals.h"
 #include "mixtape/calib/calibrate.h"
 #include "mixtape/calib/fingerprint.h"
-#include "mixtape/io/json_file.h"
 #include "mixtape/io/tensor_list.h"
 #include "mixtape/quant/plan_file.h"
 
@@ -44,7 +43,7 @@ class CalibrateMember {
 
   QuantizationPlan receive_decisions() {
     const std::string where = "what rank 0 decided";
-    const nlohmann::json json = parse_json(receive_text(processes()), where);
+    const nlohmann::json json = receive_json(processes(), where);
     json.at("train").get_to(o_.trained);
     TrainOptions& train = o_.dwq.train;
     json.at("steps").get_to(train.steps);

@@ -50,6 +50,11 @@ std::string difference(const Checkpoint::Inputs& first, const Checkpoint::Inputs
   return "";
 }
 
+// The first process has ended with `status` where something else was expected of it.
+struct FirstEnded {
+  int status;
+};
+
 // An error of this process ends the others.
 template <class Work>
 auto told_to(Processes& processes, const Work& work) {
@@ -82,8 +87,12 @@ int run_as_first(Processes* processes, const std::optional<Checkpoint>& checkpoi
 
 int run_as_member(Processes& processes, const std::function<void()>& work) {
   return told_to(processes, [&] {
-    work();
-    return std::atoi(receive_text(processes).c_str());
+    try {
+      work();
+      return std::atoi(receive_text(processes).c_str());
+    } catch (const FirstEnded& end) {
+      return end.status;
+    }
   });
 }
 
@@ -97,7 +106,7 @@ void tell_run(Processes* processes, const Checkpoint& checkpoint) {
 // What the first process alone reads, and what it sends, is no difference.
 SeenStates::SeenStates(Processes& processes, const CheckpointOptions& options, const std::string& out,
                        Checkpoint::Inputs inputs) {
-  const nlohmann::json run = parse_json(receive_text(processes), "what rank 0 says");
+  const nlohmann::json run = receive_json(processes, "what rank 0 says");
   auto first = run.at("inputs").get<Checkpoint::Inputs>();
   for (const char* name : {"text", "tokenizer", "plan", "device"}) first.erase(name);
   inputs.emplace("mixtape", version_record());
@@ -132,6 +141,12 @@ std::string receive_text(Processes& processes) {
   Bytes bytes;
   processes.broadcast(Exchange::message, bytes);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+nlohmann::json receive_json(Processes& processes, const std::string& where) {
+  nlohmann::json json = parse_json(receive_text(processes), where);
+  if (json.is_number()) throw FirstEnded{json.get<int>()};
+  return json;
 }
 
 void send_data(Processes* processes, const CalibrationData& data) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -51,6 +52,8 @@ class SeenStates final : public KeptStates {
 // From the first process to the others.
 void send_text(Processes* processes, const std::string& text);
 std::string receive_text(Processes& processes);
+// An object; where the first process has ended instead, run_as_member does too, with its status.
+nlohmann::json receive_json(Processes& processes, const std::string& where);
 void send_data(Processes* processes, const CalibrationData& data);
 CalibrationData receive_data(Processes& processes);  // without groups
 

@@ -6,6 +6,9 @@
 #include <array>
 #include <cstring>
 #include <sstream>
+
+#include "mixtape/core/counted.h"
+
 namespace mixtape {
 namespace {
 
@@ -133,9 +136,9 @@ void Processes::wait_for_others() {
     while (peers_.size() + 1 < hosts_.size()) {
       std::optional<Connection> connection = entrance.next(deadline);
       if (!connection) {
-        end_by(ErrorCode::device,
-               str("processes: ", missing(), " did not come to ", launch_.address, ":", launch_.port,
-                   " within ", launch_.patience.count(), " seconds, expected ", size(), " processes"));
+        end_by(ErrorCode::device, str("processes: ", missing(), " did not come to ", launch_.address, ":",
+                                      launch_.port, " within ", counted(launch_.patience.count(), "second"),
+                                      ", expected ", size(), " processes"));
       }
       welcome(std::move(*connection), deadline);
     }

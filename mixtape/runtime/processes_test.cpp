@@ -149,7 +149,7 @@ TEST(Processes, OneThatDoesNotComeIsNamed) {
   });
   for (const std::size_t rank : {0, 1}) {
     expect_in("device: processes: rank 2, 3 did not come to localhost:", errors[rank]);
-    expect_in(" within 1 seconds, expected 4 processes", errors[rank]);
+    expect_in(" within 1 second, expected 4 processes", errors[rank]);
   }
 }
 

@@ -165,6 +165,23 @@ done
     ended 1 0 "rank 1"
     rm -r "$work/several"
   done
+  # What was trained is kept, whoever was stopped; who waits for the first one ends as it does.
+  port=$(free_port)
+  for rank in 0 1; do start $rank 2 ${endless/--checkpoint-every 0/} --device cpu --out "$work/several"; done
+  wait_for "step     1" "$work/err.0"
+  kill -INT "${process[1]}"
+  ended 0 130 "go on with"
+  ended 1 130 "rank 1"
+  ls "$work/several.checkpoint/"*training.safetensors >/dev/null || complain "a signal to the second process lost the training"
+  rm -r "$work/several.checkpoint"
+  port=$(free_port)
+  for rank in 0 1; do start $rank 2 ${tiny/--group-size 64 --bits 3/--bpw 4.5} --steps 3 --batch 2 --device cpu --out "$work/several"; done
+  wait_for "measuring modules" "$work/err.0"
+  kill -INT "${process[0]}"
+  ended 0 130 "interrupted"
+  ended 1 130 "rank 1"
+  ! grep -q "exception" "$work/err.1" || complain "the second process does not know what the first one said: $(cat "$work/err.1")"
+  rm -rf "$work/several.checkpoint"
 }
 
 # Who does not belong to it, does not come, or can't have the port.
@@ -193,8 +210,8 @@ done
   port=$(free_port)
   patience=1 start 0 3 $few --device cpu --out "$work/several"
   patience=1 start 2 3 $few --device cpu --out "$work/several"
-  ended 0 1 "mixtape: processes: rank 1 did not come to localhost:$port within 1 seconds, expected 3 processes"
-  ended 2 1 "mixtape: rank 2: processes: rank 1 did not come to localhost:$port within 1 seconds, expected 3 processes"
+  ended 0 1 "mixtape: processes: rank 1 did not come to localhost:$port within 1 second, expected 3 processes"
+  ended 2 1 "mixtape: rank 2: processes: rank 1 did not come to localhost:$port within 1 second, expected 3 processes"
   patience=1 start 1 2 $few --device cpu --out "$work/several"
   ended 1 1 "mixtape: rank 1: processes: rank 1 finds no rank 0 at localhost:$port: Connection refused"
   python3 -c 'import socket, sys, time
