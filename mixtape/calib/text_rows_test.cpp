@@ -1,4 +1,5 @@
 #include "mixtape/calib/text_rows.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "mixtape/core/counted.h"
 #include "mixtape/core/counted.h"
 #include "mixtape/core/error.h"
 #include "mixtape/testing/temp_directory.h"
