@@ -111,7 +111,6 @@ TEST(CausalLm, GenerationStateContinuesASequence) {
   }
 }
 
-// As a lookup table and as output matrix, the gradients of the two uses add up.
 // Recorded steps give what passes with growing states give, for every kind of layer.
 TEST(CausalLm, GenerationStepsContinueASequence) {
   for (const Device& device : testing::test_devices()) {
@@ -157,6 +156,7 @@ TEST(CausalLm, GenerationStepsContinueASequence) {
   }
 }
 
+// As a lookup table and as output matrix, the gradients of the two uses add up.
 TEST(CausalLm, F1_TiedTableSumsItsContributions) {
   for (const Device& device : testing::test_devices()) {
     ModelConfig config = tiny("qwen3");

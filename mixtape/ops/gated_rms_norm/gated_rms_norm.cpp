@@ -1,9 +1,8 @@
 #include "mixtape/ops/gated_rms_norm/gated_rms_norm.h"
 
-#include <cmath>
-
 #include "mixtape/autograd/gradients.h"
 #include "mixtape/ops/gated_rms_norm/gated_rms_norm_params.h"
+#include "mixtape/ops/rms_norm/weighted_norm.h"
 #include "mixtape/runtime/checks.h"
 
 namespace mixtape {
@@ -13,19 +12,12 @@ void check_inputs(const char* op, const Buffer& x, const Buffer& z, const Buffer
   check_values(op, "x", x);
   check_row(op, "x", x);
   check_like(op, "z", z, "x", x);
-  require(w && (w.dtype() == x.dtype() || w.dtype() == DType::f32) && w.shape() == Shape{x.shape().cols()},
-          op, ": w is ", w, ", expected ", x.dtype(), " or f32 ", Shape{x.shape().cols()}, " for x ", x);
-}
-
-std::string kernel_name(const char* stem, const Buffer& x, const Buffer& w) {
-  return str(stem, x.dtype(), w.dtype() == x.dtype() ? "" : "_w_f32");
+  check_norm_weight(op, x, w);
 }
 
 GatedRmsNormParams params_of(const CommandEncoder& encoder, const Buffer& x) {
   GatedRmsNormParams params{};
-  params.norm.rows = x.shape().rows();
-  params.norm.cols = x.shape().cols();
-  params.norm.row_block = encoder.device().caps().rows_per_block(params.norm.rows);
+  params.norm = norm_params(encoder, x.shape().rows(), x.shape().cols());
   return params;
 }
 
@@ -34,12 +26,12 @@ GatedRmsNormParams params_of(const CommandEncoder& encoder, const Buffer& x) {
 void gated_rms_norm_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& z, const Buffer& w,
                             float eps, const Buffer& y, const Buffer& rstd) {
   check_inputs("gated_rms_norm", x, z, w);
-  require(std::isfinite(eps) && eps > 0.0f, "gated_rms_norm: eps is ", eps, ", expected a positive number");
+  check_eps("gated_rms_norm", eps);
   check_like("gated_rms_norm", "y", y, "x", x);
   check_is("gated_rms_norm", "rstd", rstd, DType::f32, {x.shape().rows()});
   GatedRmsNormParams params = params_of(encoder, x);
   params.norm.eps = eps;
-  encoder.encode({.kernel = kernel_name("gated_rms_norm_forward_", x, w),
+  encoder.encode({.kernel = weighted_kernel("gated_rms_norm_forward_", x, w),
                   .params = params_bytes(params),
                   .reads = {x, z, w},
                   .writes = {y, rstd}});
@@ -66,23 +58,12 @@ void gated_rms_norm_backward(CommandEncoder& encoder, const Buffer& x, const Buf
   params.wanted = out.wanted();
   params.accumulate = out.accumulate();
   std::vector<Buffer> writes = out.writes();
-  // dw comes in two steps: a partial sum per block of rows, then their sum.
-  if (dw.buffer) {
-    const std::int64_t blocks = (params.norm.rows + params.norm.row_block - 1) / params.norm.row_block;
-    writes.back() = encoder.device().alloc_uninitialized(DType::f32, {blocks, params.norm.cols});
-    params.norm.accumulate = dw.accumulate == Accumulate::yes ? params.norm.dw : 0u;
-  }
-  encoder.encode({.kernel = kernel_name("gated_rms_norm_backward_", x, w),
+  if (dw.buffer) writes.back() = alloc_partials(encoder, params.norm);
+  encoder.encode({.kernel = weighted_kernel("gated_rms_norm_backward_", x, w),
                   .params = params_bytes(params),
                   .reads = {x, z, w, rstd, dy},
                   .writes = writes});
-  if (!dw.buffer) return;
-  encoder.encode({.kernel = str("rms_norm_backward_weight_", w.dtype()),
-                  .params = params_bytes(params.norm),
-                  .reads = {writes.back()},
-                  .writes = {dw.buffer},
-                  .is_empty = params.norm.rows == 0,
-                  .adds = dw.accumulate == Accumulate::yes});
+  if (dw.buffer) add_partials(encoder, params.norm, writes.back(), dw);
 }
 
 Var gated_rms_norm(const Var& x, const Var& z, const Var& w, float eps) {

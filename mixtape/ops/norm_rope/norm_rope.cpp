@@ -1,9 +1,8 @@
 #include "mixtape/ops/norm_rope/norm_rope.h"
 
-#include <cmath>
-
 #include "mixtape/autograd/gradients.h"
 #include "mixtape/ops/norm_rope/norm_rope_params.h"
+#include "mixtape/ops/rms_norm/weighted_norm.h"
 #include "mixtape/ops/rope/rope_arguments.h"
 #include "mixtape/runtime/checks.h"
 
@@ -14,31 +13,23 @@ NormRopeParams checked_params(const CommandEncoder& encoder, const char* op, con
                               const RopeTurns& turns) {
   NormRopeParams params{};
   params.rope = checked_rope(op, "x", x, turns.positions, turns.inv_freq, turns.options);
-  const Shape head{params.rope.head_dim};
-  require(w && (w.dtype() == x.dtype() || w.dtype() == DType::f32) && w.shape() == head, op, ": w is ", w,
-          ", expected ", x.dtype(), " or f32 ", head, " for x ", x);
-  params.norm.rows = params.rope.batch * params.rope.length;
-  params.norm.cols = params.rope.head_dim;
-  params.norm.row_block = encoder.device().caps().rows_per_block(params.norm.rows);
+  check_norm_weight(op, x, w);
+  params.norm = norm_params(encoder, params.rope.batch * params.rope.length, params.rope.head_dim);
   return params;
 }
 
 Shape rstd_shape(const Buffer& x) { return {x.shape().rows()}; }
-
-std::string kernel_name(const char* stem, const Buffer& x, const Buffer& w) {
-  return str(stem, x.dtype(), w.dtype() == x.dtype() ? "" : "_w_f32");
-}
 
 }  // namespace
 
 void norm_rope_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, float eps,
                        const RopeTurns& turns, const Buffer& y, const Buffer& rstd) {
   NormRopeParams params = checked_params(encoder, "norm_rope", x, w, turns);
-  require(std::isfinite(eps) && eps > 0.0f, "norm_rope: eps is ", eps, ", expected a positive number");
+  check_eps("norm_rope", eps);
   check_like("norm_rope", "y", y, "x", x);
   check_is("norm_rope", "rstd", rstd, DType::f32, rstd_shape(x));
   params.norm.eps = eps;
-  encoder.encode({.kernel = kernel_name("norm_rope_forward_", x, w),
+  encoder.encode({.kernel = weighted_kernel("norm_rope_forward_", x, w),
                   .params = params_bytes(params),
                   .reads = {x, w, turns.positions, turns.inv_freq},
                   .writes = {y, rstd}});
@@ -58,24 +49,13 @@ void norm_rope_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& 
   params.wanted = out.wanted();
   params.accumulate = out.accumulate();
   std::vector<Buffer> writes = out.writes();
-  // dw comes in two steps: a partial sum per block of tokens, then their sum.
-  if (dw.buffer) {
-    const std::int64_t blocks = (params.norm.rows + params.norm.row_block - 1) / params.norm.row_block;
-    writes.back() = encoder.device().alloc_uninitialized(DType::f32, {blocks, params.norm.cols});
-    params.norm.accumulate = dw.accumulate == Accumulate::yes ? params.norm.dw : 0u;
-  }
-  encoder.encode({.kernel = kernel_name("norm_rope_backward_", x, w),
+  if (dw.buffer) writes.back() = alloc_partials(encoder, params.norm);
+  encoder.encode({.kernel = weighted_kernel("norm_rope_backward_", x, w),
                   .params = params_bytes(params),
                   .reads = {x, w, turns.positions, turns.inv_freq, rstd, dy},
                   .writes = writes,
                   .is_empty = x.numel() == 0});
-  if (!dw.buffer) return;
-  encoder.encode({.kernel = str("rms_norm_backward_weight_", w.dtype()),
-                  .params = params_bytes(params.norm),
-                  .reads = {writes.back()},
-                  .writes = {dw.buffer},
-                  .is_empty = x.numel() == 0,
-                  .adds = dw.accumulate == Accumulate::yes});
+  if (dw.buffer) add_partials(encoder, params.norm, writes.back(), dw);
 }
 
 Var norm_rope(const Var& x, const Var& w, float eps, const RopeTurns& turns) {
