@@ -21,12 +21,13 @@ start() {
   process[rank]=$!
 }
 
-# ended RANK STATUS TEXT: with that status, and the text in what it said.
+# ended RANK STATUS TEXT: with that status, a pattern, and the text in what it said.
 ended() {
   local found
   wait "${process[$1]}" 2>/dev/null
   found=$?
-  if [ $found != "$2" ] || ! grep -qF -- "$3" "$work/out.$1" "$work/err.$1"; then
+  # shellcheck disable=SC2053
+  if [[ $found != $2 ]] || ! grep -qF -- "$3" "$work/out.$1" "$work/err.$1"; then
     complain "rank $1: status $found, expected $2 and '$3' in: $(cat "$work/out.$1" "$work/err.$1")"
   fi
 }
@@ -37,9 +38,9 @@ together() {
   shift
   port=$(free_port)
   for rank in $(seq 0 $((size - 1))); do start "$rank" "$size" "$@" --device "${devices[rank]:-cpu}"; done
-  ended 0 0 ""
+  ended 0 "$trained" ""
   for rank in $(seq 1 $((size - 1))); do
-    ended "$rank" 0 "rank $rank       cpu, "
+    ended "$rank" "$trained" "rank $rank       cpu, "
     [ "$(cat "$work/out.$rank" "$work/err.$rank" | wc -l)" = 1 ] || complain "rank $rank says more than a line: $(cat "$work/out.$rank" "$work/err.$rank")"
     [ ! -s "$work/out.$rank" ] || complain "rank $rank writes to standard output: $(cat "$work/out.$rank")"
   done
@@ -55,7 +56,7 @@ same_record() {
 
 # shellcheck disable=SC2086
 for train in scales blocks codes; do
-  expect 0 "KL cut by" $few --train $train --device cpu,cpu --out "$work/one"
+  expect "$trained" "KL cut by" $few --train $train --device cpu,cpu --out "$work/one"
   together 2 $few --train $train --out "$work/several"
   grep -q '^processes    2, which meet at localhost:' "$work/out.0" || complain "rank 0 doesn't say how many: $(cat "$work/out.0")"
   grep -q '^gradients    added up through host memory$' "$work/out.0" || complain "which way is not said: $(cat "$work/out.0")"
@@ -67,7 +68,7 @@ done
 # shellcheck disable=SC2086
 {
   three="$few --train scales --checkpoint-every 0.0001"
-  expect 0 "KL cut by" $three --device cpu,cpu,cpu --out "$work/one"
+  expect "$trained" "KL cut by" $three --device cpu,cpu,cpu --out "$work/one"
   together 3 $three --out "$work/several"
   same_record "three processes"
   rm -r "$work/several"
@@ -78,7 +79,7 @@ done
   rm -r "$work/one" "$work/several"
 
   other="calibrate --model models/tiny-moe --bpw 4 --data self --self-rows 24 --length 33 --validation-rows 8 --report-rows 8 --steps 3 --batch 3 --train scales --top-k 8"
-  expect 0 "wrote" $other --device cpu,cpu --out "$work/one" --target-dir "$work/targets"
+  expect "$trained" "wrote" $other --device cpu,cpu --out "$work/one" --target-dir "$work/targets"
   rm -r "$work/targets"
   together 2 $other --out "$work/several" --target-dir "$work/targets"
   same "chosen bits, sampled text and targets on disk"
@@ -110,7 +111,7 @@ done
 # shellcheck disable=SC2086
 {
   long="$tiny --steps 60 --batch 3 --validate-every 4 --train scales --checkpoint-every 0.0005"
-  expect 0 "KL cut by" $long --device cpu,cpu --out "$work/one"
+  expect "$trained" "KL cut by" $long --device cpu,cpu --out "$work/one"
   for victim in 0 1; do
     port=$(free_port)
     for rank in 0 1; do start $rank 2 $long --device cpu --out "$work/several"; done
@@ -126,7 +127,7 @@ done
       together 2 $long --out "$work/several" --resume
       grep -q "^resumes " "$work/out.0" || complain "it doesn't go on: $(cat "$work/out.0")"
     else
-      expect 0 "resumes " $long --device cpu,cpu --out "$work/several" --resume
+      expect "$trained" "resumes " $long --device cpu,cpu --out "$work/several" --resume
     fi
     same "a run that was killed"
     rm -r "$work/several"
@@ -161,8 +162,8 @@ done
     for rank in 0 1; do start $rank 2 $endless --write-on-interrupt --device cpu --out "$work/several"; done
     wait_for "step     2" "$work/err.0"
     for rank in $who; do kill -TERM "${process[rank]}"; done
-    ended 0 0 "wrote the best state so far"
-    ended 1 0 "rank 1"
+    ended 0 "$trained" "wrote the best state so far"
+    ended 1 "$trained" "rank 1"
     rm -r "$work/several"
   done
   # What was trained is kept, whoever was stopped; who waits for the first one ends as it does.
@@ -170,7 +171,7 @@ done
   for rank in 0 1; do start $rank 2 ${endless/--checkpoint-every 0/} --device cpu --out "$work/several"; done
   wait_for "step     1" "$work/err.0"
   kill -INT "${process[1]}"
-  ended 0 130 "go on with"
+  ended 0 130 "go on with, in all 2 processes,   mixtape calibrate "
   ended 1 130 "rank 1"
   ls "$work/several.checkpoint/"*training.safetensors >/dev/null || complain "a signal to the second process lost the training"
   rm -r "$work/several.checkpoint"
@@ -182,6 +183,22 @@ done
   ended 1 130 "rank 1"
   ! grep -q "exception" "$work/err.1" || complain "the second process does not know what the first one said: $(cat "$work/err.1")"
   rm -rf "$work/several.checkpoint"
+  # Before the steps, too, where the others only wait.
+  for signal in INT KILL; do
+    port=$(free_port)
+    for rank in 0 1; do start $rank 2 ${tiny/--group-size 64 --bits 3/--bpw 4.5} --steps 3 --batch 2 --device cpu --out "$work/several"; done
+    wait_for "measuring modules" "$work/err.0"
+    kill -$signal "${process[1]}"
+    if [ $signal = INT ]; then
+      ended 1 130 "mixtape: rank 1: interrupted"
+      ended 0 130 "mixtape: rank 1 on "
+    else
+      ended 1 137 ""
+      ended 0 1 "is lost: it has ended"
+    fi
+    grep -q "measuring swaps" "$work/err.0" && complain "the first process goes on for a stage without the second: $(cat "$work/err.0")"
+    rm -rf "$work/several.checkpoint"
+  done
 }
 
 # Who does not belong to it, does not come, or can't have the port.
@@ -213,7 +230,7 @@ done
   ended 0 1 "mixtape: processes: rank 1 did not come to localhost:$port within 1 second, expected 3 processes"
   ended 2 1 "mixtape: rank 2: processes: rank 1 did not come to localhost:$port within 1 second, expected 3 processes"
   patience=1 start 1 2 $few --device cpu --out "$work/several"
-  ended 1 1 "mixtape: rank 1: processes: rank 1 finds no rank 0 at localhost:$port: Connection refused"
+  ended 1 1 "mixtape: rank 1: processes: there is no rank 0 at localhost:$port: Connection refused"
   python3 -c 'import socket, sys, time
 s = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 open(sys.argv[2], "w").close()
