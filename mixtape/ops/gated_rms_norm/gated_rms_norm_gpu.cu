@@ -1,15 +1,12 @@
 #include "mixtape/backend/gpu/kernel_language.h"
 #include "mixtape/backend/gpu/sigmoid.h"
 #include "mixtape/ops/gated_rms_norm/gated_rms_norm_params.h"
+#include "mixtape/ops/rms_norm/rstd_gpu.h"
 
 namespace mixtape {
 
 // Held packs of 16 bytes per thread stay in registers, threads_x threads a row; N is 1 for any row, which is
 // then read twice, one element at a time.
-MIXTAPE_DEVICE float rstd_of(const RmsNormParams& p, float sum_of_squares) {
-  return 1.0f / sqrt_f32(sum_of_squares / static_cast<float>(p.cols) + p.eps);
-}
-
 template <class T, class W, int N>
 MIXTAPE_DEVICE void put_y(float rstd, const Pack<T, N>& x, const Pack<T, N>& z, const Pack<W, N>& w,
                           Global<T> y) {
@@ -42,7 +39,7 @@ MIXTAPE_DEVICE void gated_rms_norm_forward_held(const RmsNormParams& p, Global<c
     MIXTAPE_UNROLL
     for (int i = 0; i < kPack; ++i) sum = fma_f32(to_f32(held[h].v[i]), to_f32(held[h].v[i]), sum);
   }
-  const float r = rstd_of(p, row_sum(sum, scratch));
+  const float r = rstd_of(row_sum(sum, scratch), p.cols, p.eps);
   if (cols > 0 && thread_x() == 0) rstd[row] = r;
   MIXTAPE_UNROLL
   for (int h = 0; h < Held; ++h) {
@@ -62,7 +59,7 @@ MIXTAPE_DEVICE void gated_rms_norm_forward_any(const RmsNormParams& p, Global<co
   MIXTAPE_UNROLL_4
   for (std::int64_t c = thread_x(); c < cols; c += threads_x())
     sum = fma_f32(to_f32(x[at + c]), to_f32(x[at + c]), sum);
-  const float r = rstd_of(p, row_sum(sum, scratch));
+  const float r = rstd_of(row_sum(sum, scratch), p.cols, p.eps);
   if (cols > 0 && thread_x() == 0) rstd[row] = r;
   for (std::int64_t c = thread_x(); c < cols; c += threads_x())
     put_y<T, W, 1>(r, load_pack<1>(x + (at + c)), load_pack<1>(z + (at + c)), load_pack<1>(w + c),

@@ -1,11 +1,8 @@
 #include "mixtape/ops/norm_rope/norm_rope_gpu_params.h"
+#include "mixtape/ops/rms_norm/rstd_gpu.h"
 #include "mixtape/ops/rope/turn_gpu.h"
 
 namespace mixtape {
-
-MIXTAPE_DEVICE float head_rstd(const NormRopeParams& p, float sum_of_squares) {
-  return 1.0f / sqrt_f32(sum_of_squares / static_cast<float>(p.norm.cols) + p.norm.eps);
-}
 
 // The sum over the threads of a head.
 MIXTAPE_DEVICE float head_sum(float v) {
@@ -65,7 +62,7 @@ MIXTAPE_DEVICE void norm_rope_forward_held(const NormRopeParams& p, Global<const
   float sum = 0.0f, values[2 * kPack];
   MIXTAPE_UNROLL
   for (int i = 0; i < 2 * kPack; ++i) sum = fma_f32(packs.at(i), packs.at(i), sum);
-  const float r = head_rstd(p, head_sum(sum));
+  const float r = rstd_of(head_sum(sum), p.norm.cols, p.norm.eps);
   if (head >= heads) return;
   if (thread_x() == 0) rstd[head] = r;
   MIXTAPE_UNROLL
@@ -88,7 +85,7 @@ MIXTAPE_DEVICE void norm_rope_forward_any(const NormRopeParams& p, Global<const 
   float sum = 0.0f;
   for (int c = thread_x(); c < p.rope.head_dim; c += kLanes)
     sum = fma_f32(to_f32(x[at + c]), to_f32(x[at + c]), sum);
-  const float r = head_rstd(p, head_sum(sum));
+  const float r = rstd_of(head_sum(sum), p.norm.cols, p.norm.eps);
   if (thread_x() == 0) rstd[head] = r;
   for (int unit = thread_x(); unit < units_of_one(p.rope); unit += kLanes) {
     UnitTurn<W, 1> t;

@@ -1,6 +1,7 @@
 #include "mixtape/backend/gpu/kernel_language.h"
 #include "mixtape/backend/gpu/partials.h"
 #include "mixtape/ops/rms_norm/rms_norm_params.h"
+#include "mixtape/ops/rms_norm/rstd_gpu.h"
 
 namespace mixtape {
 
@@ -8,10 +9,6 @@ namespace mixtape {
 template <int N>
 MIXTAPE_DEVICE int column(int h) {
   return (h * threads_x() + thread_x()) * N;
-}
-
-MIXTAPE_DEVICE float rstd_of(const RmsNormParams& p, float sum_of_squares) {
-  return 1.0f / sqrt_f32(sum_of_squares / static_cast<float>(p.cols) + p.eps);
 }
 
 // The row stays in registers: Held packs per thread, threads_x threads a row. cols is a multiple of the pack.
@@ -34,7 +31,7 @@ MIXTAPE_DEVICE void rms_norm_forward_held(const RmsNormParams& p, Global<const T
     MIXTAPE_UNROLL
     for (int i = 0; i < kPack; ++i) sum = fma_f32(to_f32(held[h].v[i]), to_f32(held[h].v[i]), sum);
   }
-  const float r = rstd_of(p, row_sum(sum, scratch));
+  const float r = rstd_of(row_sum(sum, scratch), p.cols, p.eps);
   if (cols > 0 && thread_x() == 0) rstd[row] = r;
   MIXTAPE_UNROLL
   for (int h = 0; h < Held; ++h) {
@@ -97,7 +94,7 @@ MIXTAPE_DEVICE void rms_norm_forward_rows(const RmsNormParams& p, Global<const T
       MIXTAPE_UNROLL
       for (int i = 0; i < kPack; ++i) sum = fma_f32(to_f32(row[h].v[i]), to_f32(row[h].v[i]), sum);
     }
-    const float r = rstd_of(p, block_sum_in_turn(sum, scratch + turn));
+    const float r = rstd_of(block_sum_in_turn(sum, scratch + turn), p.cols, p.eps);
     if (thread_x() == 0) rstd[at] = r;
     MIXTAPE_UNROLL
     for (int h = 0; h < Held; ++h) {
@@ -119,7 +116,7 @@ MIXTAPE_DEVICE void rms_norm_forward_any(const RmsNormParams& p, Global<const T>
   float sum = 0.0f;
   for (std::int64_t c = thread_x(); c < cols; c += threads_x())
     sum = fma_f32(to_f32(x[at + c]), to_f32(x[at + c]), sum);
-  const float r = rstd_of(p, row_sum(sum, scratch));
+  const float r = rstd_of(row_sum(sum, scratch), p.cols, p.eps);
   if (cols > 0 && thread_x() == 0) rstd[row] = r;
   for (std::int64_t c = thread_x(); c < cols; c += threads_x())
     y[at + c] = from_f32<T>(to_f32(x[at + c]) * r * to_f32(w[c]));
