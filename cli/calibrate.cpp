@@ -127,7 +127,8 @@ class CalibrateRun {
 
   // Until the teacher is there a signal ends the program at once.
   void calibrate_student(StageDisplay& display) {
-    const RunHooks hooks = display.hooks(&*checkpoint_);
+    RunHooks hooks = display.hooks(&*checkpoint_);
+    hooks.should_stop = stops_first(devices_->processes());
     const CalibrationData expected = o_.text.is_sampled() ? o_.text.expected_data(sources_) : data_;
     prediction_.tell_memory(expected);
     const Teacher teacher(*opened_.source, compute_, o_.stream_teacher, tape_);
@@ -341,6 +342,7 @@ void add_calibrate(CLI::App& app, int& status) {
   command->callback([o, command, &status] {
     const std::optional<Launch> launch = launch_of_run();
     o->finish(*command, !is_member(launch));
+    if (launch) o->checkpoint.processes = launch->size;
     status = is_member(launch) ? take_part_in_calibrate(*o, *launch) : CalibrateRun(*o, launch).run();
   });
 }

@@ -33,6 +33,7 @@ class CalibrateMember {
                       {{"model", model_fingerprint(*opened_.source)}});
     const Teacher teacher(*opened_.source, o_.model.compute_dtype(opened_.config), o_.stream_teacher, tape_);
     watch_interrupts();
+    processes().wait_until(interrupted);
     const QuantizationPlan plan = receive_decisions();
     const CalibrationData data = receive_data(processes());
     take_part_in_calibration(

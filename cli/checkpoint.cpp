@@ -197,7 +197,9 @@ void Checkpoint::remove() {
 }
 
 void Checkpoint::tell_how_to_resume() const {
-  if (lock_ >= 0 && !states().empty()) note("go on with   " + o_.command);
+  if (lock_ < 0 || states().empty()) return;
+  const std::string where = o_.processes > 1 ? fmt::format(", in all {} processes,", o_.processes) : "";
+  note(fmt::format("go on with{}   {}", where, o_.command));
 }
 
 std::string Checkpoint::way_out(const Error& error) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -10,7 +11,8 @@ namespace mixtape::cli {
 struct CheckpointOptions {
   double minutes = 10.0;  // between two checkpoints; 0: none
   bool resume = false;
-  std::string command;  // the one that goes on with this run
+  std::string command;         // the one that goes on with this run
+  std::int64_t processes = 1;  // that go on with it together
   std::map<std::string, std::string>
       settings;  // options as given, but for those that change nothing of a result
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/model_card.h"
+#include "cli/signals.h"
 #include "cli/terminal.h"
 #include "mixtape/core/error.h"
 #include "mixtape/io/json_file.h"
@@ -80,7 +81,12 @@ int run_as_first(Processes* processes, const std::optional<Checkpoint>& checkpoi
   if (processes == nullptr) return run_unless_stopped(checkpoint, work);
   return told_to(*processes, [&] {
     const int status = run_unless_stopped(checkpoint, work);
-    send_text(processes, std::to_string(status));
+    try {
+      if (status == Status::stopped) processes->throw_if_lost();
+      send_text(processes, std::to_string(status));
+    } catch (const Error&) {
+      if (!interrupted()) throw;  // else who was stopped with this one has ended, too
+    }
     return status;
   });
 }
@@ -94,6 +100,11 @@ int run_as_member(Processes& processes, const std::function<void()>& work) {
       return end.status;
     }
   });
+}
+
+std::function<bool()> stops_first(const Processes* processes) {
+  if (processes == nullptr) return interrupted;
+  return [processes] { return interrupted() || processes->has_lost_one(); };
 }
 
 void tell_run(Processes* processes, const Checkpoint& checkpoint) {

@@ -30,6 +30,10 @@ int run_as_first(Processes* processes, const std::optional<Checkpoint>& checkpoi
 // In another process: the status of the first one, once `work` is done.
 int run_as_member(Processes& processes, const std::function<void()>& work);
 
+// Whether the first process is to stop: it was asked to, or another process has ended, which the others would find only when
+// all meet again.
+std::function<bool()> stops_first(const Processes* processes);
+
 // What the first process tells the others before the work: what the run is, and the states that it goes on from.
 void tell_run(Processes* processes, const Checkpoint& checkpoint);
 

@@ -330,6 +330,7 @@ void add_train(CLI::App& app, int& status) {
     o->text.refuse_idle(*command);
     o->checkpoint.finish(*command);
     const std::optional<Launch> launch = launch_of_run();
+    if (launch) o->checkpoint.processes = launch->size;
     require_files({o->config_file});
     if (!is_member(launch)) {
       require_files(o->text.files());

@@ -171,6 +171,10 @@ void Connection::receive(std::span<std::byte> bytes, Deadline deadline) {
   }
 }
 
+bool Connection::has_come(Deadline deadline) const {
+  return wait_for(socket_.descriptor(), POLLIN, deadline) != 0;
+}
+
 bool Connection::has_ended() const {
   pollfd state{socket_.descriptor(), POLLRDHUP, 0};
   return ::poll(&state, 1, 0) > 0;

@@ -34,6 +34,8 @@ class Connection {
 
   void send(std::span<const std::byte> bytes);
   void receive(std::span<std::byte> bytes, Deadline deadline);
+  // Whether something came, or the other end's end, before the deadline.
+  bool has_come(Deadline deadline) const;
   // Whether the other end sends no more, or is gone.
   bool has_ended() const;
   // No more is sent; what was sent arrives.

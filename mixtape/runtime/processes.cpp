@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kGreeting = "mixtape run  1\r\n";
 constexpr std::chrono::seconds kGreetingPatience{10}, kLastWordPatience{1};
 constexpr std::chrono::minutes kSumPatience{30};
+constexpr std::chrono::milliseconds kGlance{200};  // between two looks at whether to wait on
 constexpr std::uint64_t kMostOfArrival = 1 << 16;  // bytes, from somebody who may be anybody
 
 struct Header {
@@ -24,7 +25,7 @@ struct Header {
   std::uint64_t bytes;
 };
 
-Deadline after(std::chrono::seconds patience) { return std::chrono::steady_clock::now() + patience; }
+Deadline after(std::chrono::milliseconds patience) { return std::chrono::steady_clock::now() + patience; }
 
 Deadline deadline_of(Exchange exchange) {
   return exchange == Exchange::message ? kNoDeadline : after(kSumPatience);
@@ -212,8 +213,8 @@ void Processes::go_to_first(const Arrival& own) {
     if (!is_first_there) mixtape::fail(ErrorCode::device, "what is there is no mixtape");
     peers_.push_back({0, std::move(connection)});
   } catch (const Error& error) {
-    mixtape::fail(ErrorCode::device, "processes: rank ", rank(), " finds no rank 0 at ", place, ": ",
-                  error.what(), "; see MASTER_ADDR, MASTER_PORT and what rank 0 printed");
+    mixtape::fail(ErrorCode::device, "processes: there is no rank 0 at ", place, ": ", error.what(),
+                  "; see MASTER_ADDR, MASTER_PORT and what rank 0 printed");
   }
 }
 
@@ -259,7 +260,15 @@ void Processes::send(Peer& peer, Exchange exchange, std::span<const std::byte> b
   }
 }
 
+void Processes::wait_unless_asked(const Peer& peer) const {
+  const bool was_asked = asked_();  // what was asked for before is others' business
+  while (!peer.connection.has_come(after(kGlance))) {
+    if (!was_asked && asked_()) mixtape::fail(ErrorCode::interrupted, "interrupted");
+  }
+}
+
 Bytes Processes::receive(Peer& peer, Exchange exchange, Deadline deadline) {
+  if (exchange == Exchange::message && asked_) wait_unless_asked(peer);
   Header header{};
   Bytes bytes;
   try {
@@ -321,6 +330,12 @@ void Processes::pass_on(ErrorCode code, const std::string& what) noexcept {
       peer.connection.end();
     } catch (const Error&) {  // it is gone too
     }
+  }
+}
+
+void Processes::throw_if_lost() {
+  for (Peer& peer : peers_) {
+    if (peer.connection.has_ended()) lose(peer, "it has ended");
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +58,10 @@ class Processes {
 
   // Whether an exchange would find that another process has ended. From any thread.
   bool has_lost_one() const;
+  // Throws the error of such a one, or that it is lost.
+  void throw_if_lost();
+  // From now on a message is waited for only until `asked` turns true, which ends the waiting by an error `interrupted`.
+  void wait_until(std::function<bool()> asked) { asked_ = std::move(asked); }
 
  private:
   struct Peer {
@@ -75,6 +80,7 @@ class Processes {
 
   void send(Peer& peer, Exchange exchange, std::span<const std::byte> bytes);
   Bytes receive(Peer& peer, Exchange exchange, Deadline deadline);
+  void wait_unless_asked(const Peer& peer) const;
   // Throws what the peer failed by, or that it is lost for `reason`.
   [[noreturn]] void lose(Peer& peer, const std::string& reason);
   [[noreturn]] void end_by(ErrorCode code, const std::string& what);
@@ -85,6 +91,7 @@ class Processes {
   std::vector<Peer> peers_;  // of rank 0: all others, by rank; else rank 0
   std::vector<std::string> hosts_, said_;
   std::exception_ptr error_;
+  std::function<bool()> asked_;
 };
 
 }  // namespace mixtape

@@ -156,9 +156,10 @@ TEST(Processes, OneThatDoesNotComeIsNamed) {
 TEST(Processes, NobodyThereIsSaid) {
   Launch launch = launch_at(testing::free_port(), 1, 2);
   launch.patience = std::chrono::seconds(1);
-  MIXTAPE_EXPECT_ERROR(Processes(launch, ""), ErrorCode::device, "finds no rank 0 at localhost:");
+  MIXTAPE_EXPECT_ERROR(Processes(launch, ""), ErrorCode::device, "there is no rank 0 at localhost:");
   launch.address = "no such host.invalid";
-  MIXTAPE_EXPECT_ERROR(Processes(launch, ""), ErrorCode::device, "finds no rank 0 at no such host.invalid:");
+  MIXTAPE_EXPECT_ERROR(Processes(launch, ""), ErrorCode::device,
+                       "there is no rank 0 at no such host.invalid:");
 }
 
 TEST(Processes, APortThatIsTakenIsSaid) {
