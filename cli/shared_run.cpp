@@ -6,6 +6,7 @@
 #include <system_error>
 #include <vector>
 
+#include "cli/commands.h"
 #include "cli/model_card.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
