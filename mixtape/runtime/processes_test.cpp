@@ -128,6 +128,34 @@ TEST(Processes, AKilledProcessIsNoticed) {
   MIXTAPE_EXPECT_ERROR(p.gather(Exchange::sum, {}), ErrorCode::device, "is lost: it has ended");
 }
 
+// What was asked for before it waited is no reason.
+TEST(Processes, WaitingForAMessageEndsWhereAsked) {
+  const std::vector<std::string> errors = errors_of(2, [](const Launch& launch) {
+    Processes p(launch, "");
+    if (p.is_first()) {
+      Bytes message = bytes("go on");
+      p.broadcast(Exchange::message, message);
+      while (!p.has_lost_one()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      p.throw_if_lost();
+      return;
+    }
+    Bytes message;
+    p.wait_until([] { return true; });
+    p.broadcast(Exchange::message, message);
+    EXPECT_EQ(message, bytes("go on"));
+    int looks = 0;
+    p.wait_until([&] { return ++looks > 3; });
+    try {
+      p.broadcast(Exchange::message, message);
+    } catch (const Error& error) {
+      p.fail(error.code(), error.what());
+      throw;
+    }
+  });
+  expect_in("interrupted: rank 1 on ", errors[0]);
+  EXPECT_EQ(errors[1], "interrupted: interrupted");
+}
+
 TEST(Processes, WhoIsElsewhereIsNamed) {
   const std::vector<std::string> errors = errors_of(2, [](const Launch& launch) {
     Processes p(launch, "");
