@@ -40,9 +40,8 @@ class DecoderLayer {
               const std::function<void(const Buffer& offsets)>& on_offsets) const;
 
  private:
-  Var mix(const Var& x, const PassInputs& inputs, LayerState* state, const Var& onto) const;
-  template <class Part>
-  Var plus(const Var& x, const Norm& norm, const Part& part) const;
+  Var mix(const Var& x, const PassInputs& inputs, LayerState* state) const;
+  Var plus(const Var& x, const Var& part) const;
 
   LayerSpec spec_;
   Norm before_mixer_;

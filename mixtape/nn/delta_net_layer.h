@@ -23,8 +23,7 @@ class DeltaNetLayer {
   DeltaNetLayer(TapeWeights& weights, const std::string& at, const DeltaNetSpec& spec, float eps);
 
   // x [B, S, hidden] -> [B, S, hidden]. With a state, x follows what the state holds, and the state moves on.
-  // The result is added to `onto`, if that is not null.
-  Var forward(const Var& x, DeltaNetState* state, const Var& onto) const;
+  Var forward(const Var& x, DeltaNetState* state) const;
 
  private:
   // What x gives before the convolution, and the gates.

@@ -106,7 +106,6 @@ Card::Card(int which) : index(which) {
     fail(ErrorCode::not_supported, "cuda: this library was built without nvcc, it has no GPU kernels");
   capability = major * 10 + minor;
   // Less what kernels declare themselves, up to 2 KB.
-  multiprocessors = attribute(device, kAttributeMultiprocessors);
   most_shared_bytes = static_cast<std::uint32_t>(std::max(attribute(device, kAttributeShared) - 2048, 0));
   check(d.DevicePrimaryCtxRetain(&context, device), "taking the card's context");
   enter();

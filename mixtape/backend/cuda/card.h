@@ -62,8 +62,7 @@ struct Card {
   std::size_t bytes = 0;                // of memory, in all
   int capability = 0;                   // 90 is 9.0
   std::uint32_t most_shared_bytes = 0;  // of a block, dynamic
-  int multiprocessors = 0;
-  std::mutex memory_mutex;  // guards what follows
+  std::mutex memory_mutex;              // guards what follows
   MemoryStats stats;
   Blocks kept;
   std::shared_ptr<RecordedBlocks> recording;  // set while work is recorded

@@ -155,11 +155,7 @@ class CardReplay final : public Replay {
 class CudaBackend final : public Backend, private gpu::Queue {
  public:
   explicit CudaBackend(int index)
-      : card_(std::make_shared<Card>(index)),
-        stream_(card_->stream),
-        kernels_(card_),
-        reports_(card_),
-        upload_(card_) {
+      : card_(std::make_shared<Card>(index)), kernels_(card_), reports_(card_), upload_(card_) {
     reports_.clear_words(reports_.words->bytes(), card_->stream);
   }
 
@@ -259,44 +255,26 @@ class CudaBackend final : public Backend, private gpu::Queue {
             l.kernel.c_str());
     }
     check(driver().LaunchKernel(function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2],
-                                l.shared_bytes, stream_, parameters.data(), nullptr),
+                                l.shared_bytes, card_->stream, parameters.data(), nullptr),
           l.kernel.c_str());
   }
   void gemm(const gpu::Gemm& g) override {
     if (!MatrixProducts::is_there()) return gpu::own_product(*this, g);
     if (!workspace_) workspace_ = std::make_shared<CardMemory>(card_, MatrixProducts::kWorkspaceBytes);
-    products_.run(g, pointer_of(g.a), pointer_of(g.b), pointer_of(g.c), pointer_of(g.addend),
-                  workspace_->pointer(), stream_);
+    products_.run(g, pointer_of(g.a), pointer_of(g.b), pointer_of(g.c), workspace_->pointer(), card_->stream);
   }
   void zero(const gpu::Argument& target) override {
     if (target.bytes > 0)
-      check(driver().MemsetD8Async(pointer_of(target), 0, target.bytes, stream_), "filling");
+      check(driver().MemsetD8Async(pointer_of(target), 0, target.bytes, card_->stream), "filling");
   }
   void copy(const gpu::Argument& from, const gpu::Argument& to) override {
     if (from.bytes > 0)
-      check(driver().MemcpyDtoDAsync(pointer_of(to), pointer_of(from), from.bytes, stream_), "copying");
-  }
-  void beside(const std::function<void()>& aside, const std::function<void()>& work) override {
-    const Driver& d = driver();
-    if (aside_ == nullptr) {
-      check(d.StreamCreate(&aside_, kStreamNonBlocking), "making a stream");
-      for (Event* event : {&apart_, &together_})
-        check(d.EventCreate(event, kEventNoTiming), "making an event");
-    }
-    check(d.EventRecord(apart_, card_->stream), "going apart");
-    check(d.StreamWaitEvent(aside_, apart_, 0), "going apart");
-    stream_ = aside_;
-    aside();
-    stream_ = card_->stream;
-    check(d.EventRecord(together_, aside_), "coming together");
-    work();
-    check(d.StreamWaitEvent(card_->stream, together_, 0), "coming together");
+      check(driver().MemcpyDtoDAsync(pointer_of(to), pointer_of(from), from.bytes, card_->stream), "copying");
   }
   std::shared_ptr<Memory> scratch(std::size_t bytes) override { return allocate(bytes, false); }
   bool has(const std::string& kernel, std::uint32_t shared_bytes) const override {
     return shared_bytes <= card_->most_shared_bytes && kernels_.has_kernel(kernel);
   }
-  int multiprocessors() const override { return card_->multiprocessors; }
 
   gpu::Argument error_word(ErrorSlot& errors, Explain explain) override {
     ErrorReports& reports = recording_ ? recording_->reports : reports_;
@@ -334,9 +312,6 @@ class CudaBackend final : public Backend, private gpu::Queue {
   }
 
   std::shared_ptr<Card> card_;
-  Stream stream_;  // where launches go: the card's, or aside_
-  Stream aside_ = nullptr;
-  Event apart_ = nullptr, together_ = nullptr;
   CardKernels kernels_;
   std::mutex mutex_;
   std::atomic<bool> poison_ = false;

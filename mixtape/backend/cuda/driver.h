@@ -24,7 +24,6 @@ inline constexpr Result kSuccess = 0;
 inline constexpr Result kOutOfMemory = 2;
 inline constexpr Result kNoBinaryForGpu = 209;
 inline constexpr Result kUnsupportedPtx = 222;
-inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeMajor = 75;
 inline constexpr int kAttributeMinor = 76;
 inline constexpr int kAttributeShared = 97;  // of a block that asks for it

@@ -14,7 +14,7 @@
 //                               holds it meanwhile
 #pragma once
 
-#include "mixtape/backend/gpu/arrivals.h"
+#include "mixtape/backend/gpu/tensor.h"
 
 #if defined(__CUDACC__)
 #define MIXTAPE_CLUSTER_KERNEL(name, size, threads, blocks, ...) \
@@ -30,8 +30,12 @@ namespace mixtape {
 MIXTAPE_DEVICE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
 }
-MIXTAPE_DEVICE void init_bytes(std::uint64_t* arrival) { init_arrivals(arrival, 1); }
-MIXTAPE_DEVICE void expect_bytes(std::uint64_t* arrival, int bytes) {
+MIXTAPE_DEVICE void init_arrival(std::uint64_t* arrival) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(
+                   shared_address(arrival))
+               : "memory");
+}
+MIXTAPE_DEVICE void expect_arrivals(std::uint64_t* arrival, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(arrival)),
                "r"(bytes)
                : "memory");
@@ -47,7 +51,17 @@ MIXTAPE_DEVICE void cluster_send(float* p, std::uint64_t* arrival, int rank, flo
       "r"(shared_address(arrival)), "r"(rank), "f"(v)
       : "memory");
 }
-MIXTAPE_DEVICE void await_bytes(std::uint64_t* arrival, int parity) { await_arrivals(arrival, parity); }
+MIXTAPE_DEVICE void await_arrivals(std::uint64_t* arrival, int parity) {
+  std::uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n\t.reg .pred done;\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, done;\n\t}"
+        : "=r"(done)
+        : "r"(shared_address(arrival)), "r"(parity)
+        : "memory");
+  }
+}
 template <class T>
 MIXTAPE_DEVICE void copy_pack_async(T* to, const T* from) {
   asm volatile(
@@ -80,10 +94,10 @@ MIXTAPE_DEVICE void hide(Pack<T, N>& pack) {
 MIXTAPE_DEVICE void wait_packs() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #else
 inline void cluster_barrier() { barrier(); }
-inline void init_bytes(Shared<std::uint64_t>) {}
-inline void expect_bytes(Shared<std::uint64_t>, int) {}
+inline void init_arrival(Shared<std::uint64_t>) {}
+inline void expect_arrivals(Shared<std::uint64_t>, int) {}
 inline void cluster_send(Shared<float> p, Shared<std::uint64_t>, int, float v) { p[0] = v; }
-inline void await_bytes(Shared<std::uint64_t>, int) { barrier(); }
+inline void await_arrivals(Shared<std::uint64_t>, int) { barrier(); }
 template <class T>
 void copy_pack_async(Shared<T> to, Global<const T> from) {
   store_pack(to, load_pack<16 / sizeof(T)>(from));
@@ -139,7 +153,7 @@ struct ClusterMeeting {
 
   MIXTAPE_DEVICE ClusterMeeting(Shared<float> all_parts, Shared<std::uint64_t> all_arrivals)
       : parts(all_parts), arrivals(all_arrivals), rank(block_x() % Size), turn(0) {
-    if (flat_thread() < 2) init_bytes(arrivals + flat_thread());
+    if (flat_thread() < 2) init_arrival(arrivals + flat_thread());
   }
   MIXTAPE_DEVICE int part_count() const { return Size * (block_threads() / kLanes); }
   // Parts of this turn.
@@ -154,8 +168,8 @@ struct ClusterMeeting {
   // Until all values of all warps are there.
   MIXTAPE_DEVICE void await() const {
     if (flat_thread() == 0)
-      expect_bytes(arrivals + (turn & 1), Count * part_count() * static_cast<int>(sizeof(float)));
-    await_bytes(arrivals + (turn & 1), (turn >> 1) & 1);
+      expect_arrivals(arrivals + (turn & 1), Count * part_count() * static_cast<int>(sizeof(float)));
+    await_arrivals(arrivals + (turn & 1), (turn >> 1) & 1);
   }
   // body(i) for the parts that are this lane's.
   template <class Body>

@@ -37,8 +37,7 @@ struct Launch {
   std::uint32_t shared_bytes = 0;
 };
 
-// c[m,n] (+)= alpha * op(a)[m,k] * op(b)[k,n], row-major, `batch` times; f32 sums. Where there is an addend, c becomes
-// that plus the product: its rows lie as c's.
+// c[m,n] (+)= alpha * op(a)[m,k] * op(b)[k,n], row-major, `batch` times; f32 sums.
 struct Gemm {
   DType in = DType::f32;   // of a and b
   DType out = DType::f32;  // `in` or f32
@@ -46,7 +45,7 @@ struct Gemm {
   bool trans_a = false, trans_b = false;
   bool accumulate = false;
   float alpha = 1.0f;
-  Argument a, b, c, addend = {};
+  Argument a, b, c;
   std::int64_t batch = 1;
   // Elements from one row to the next and from one matrix to the next; 0: dense.
   std::int64_t row_a = 0, row_b = 0, row_c = 0;
@@ -64,9 +63,6 @@ class Queue {
   virtual void gemm(const Gemm& gemm) = 0;
   virtual void zero(const Argument& target) = 0;
   virtual void copy(const Argument& from, const Argument& to) = 0;
-  // Launches of `aside` and of `work` run beside each other, each in their order, and what follows after both. Neither
-  // touches what the other writes, and `aside` takes no scratch memory.
-  virtual void beside(const std::function<void()>& aside, const std::function<void()>& work) = 0;
   // Memory for the launches that follow; may be dropped as soon as they are queued.
   virtual std::shared_ptr<Memory> scratch(std::size_t bytes) = 0;
   // A u64 of ones that kernels lower (atomic_min). At wait, if one did, `explain` turns it into a report.
@@ -74,8 +70,6 @@ class Queue {
   virtual Argument error_word(ErrorSlot& errors, Explain explain) = 0;
   // Whether such a kernel runs here with so much dynamic shared memory: some exist for some cards only.
   virtual bool has(const std::string& kernel, std::uint32_t shared_bytes = 0) const = 0;
-  // For kernels whose blocks go on from one piece of work to the next.
-  virtual int multiprocessors() const = 0;
 };
 
 struct Call {

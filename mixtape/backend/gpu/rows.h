@@ -2,9 +2,7 @@
 #pragma once
 
 #include <bit>
-#include <optional>
 
-#include "mixtape/backend/gpu/fetched_rows_params.h"
 #include "mixtape/backend/gpu/launcher.h"
 
 namespace mixtape::gpu {
@@ -35,25 +33,6 @@ inline ClusterShape cluster_shape(std::int64_t rows, std::int64_t cols, std::siz
     return {size, held, grid_of(ceil_div(rows, each) * size), {static_cast<std::uint32_t>(threads), 1, 1}};
   }
   return {0, 0, {1, 1, 1}, {1, 1, 1}};
-}
-
-// Rows that warps take from shared memory (fetched_rows.h), `grid` of them at a time.
-struct FetchedShape {
-  Grid grid;
-  std::uint32_t shared_bytes;
-};
-inline constexpr Grid kFetchedBlock = {32, 1, 1};
-
-// Of rows that a warp has no registers for, and that are so many that they are worth it: else nothing.
-inline std::optional<FetchedShape> fetched_shape(const Queue& queue, std::int64_t rows, std::int64_t cols,
-                                                 std::size_t bytes) {
-  // A Hopper card's; what a block takes besides: its arrivals, aligned, and the system's part.
-  constexpr std::int64_t kShared = 228 * 1024, kReserved = 2048;
-  const std::int64_t row_bytes = cols * static_cast<std::int64_t>(bytes), block = kRowsAhead * row_bytes;
-  if (rows < 1024 || row_bytes <= 2048 || block + kReserved > kShared / 4) return std::nullopt;
-  const std::int64_t beside = std::min<std::int64_t>(kShared / (block + kReserved), 32);
-  return FetchedShape{grid_of(std::min(rows, queue.multiprocessors() * beside)),
-                      static_cast<std::uint32_t>(block)};
 }
 
 // For rows that threads loop over, about four of a row's `units` each: {threads of a row, rows of a block}.

@@ -41,13 +41,13 @@ struct TensorRows {
   int step, count, dim;
 };
 
-// Starts the copy of Count rows to a tile, by Threads threads that follow each other; 0 past the last row and the last dimension. place(row, chunk) is where a
+// Starts the copy of Count rows to a tile; 0 past the last row and the last dimension. place(row, chunk) is where a
 // thread's first chunk goes, its next ones lie Width values a row further.
 template <int D, int Width, int Count, int Threads, class T, class Place>
 MIXTAPE_DEVICE void copy_rows_to(const TensorRows<T>& in, Shared<T> tile, const Place& place) {
   constexpr int kChunks = D / 8;
   constexpr int kStep = Threads / kChunks;
-  const int thread = hidden(flat_thread() % Threads), chunk = thread % kChunks, first = thread / kChunks;
+  const int thread = hidden(flat_thread()), chunk = thread % kChunks, first = thread / kChunks;
   int to = place(first, chunk);
   int at = first * in.step + chunk * 8;
   const int end = chunk * 8 < in.dim ? in.count : 0;

@@ -15,7 +15,7 @@ namespace context = boost::context;
 
 constexpr std::size_t kStackBytes = 256 * 1024;
 
-enum class State { ready, at_barrier, at_lanes, at_arrivals, done };
+enum class State { ready, at_barrier, at_lanes, done };
 
 struct Thread {
   Place place;
@@ -26,8 +26,6 @@ struct Thread {
   std::uint64_t value = 0;  // given to the warp, then taken from it
   int from = 0;
   bool orders = false;
-  std::uint64_t awaited = 0;  // arrivals
-  int parity = 0;
   int warp() const { return flat / kLanes; }
 };
 
@@ -41,17 +39,11 @@ std::unordered_map<std::string, Kernel>& table() {
   return kernels;
 }
 
-struct Arrivals {
-  int count = 0, here = 0, phases = 0;
-  bool have_ended(int parity) const { return phases % 2 != parity; }
-};
-
 // One launch. Only one runs at a time (the backend's lock).
 struct Machine {
   std::string kernel;
   std::vector<std::unique_ptr<Thread>> threads;
   std::vector<std::int32_t> warp_times;
-  std::unordered_map<std::uint64_t, Arrivals> arrivals;
   std::int32_t launch = 0;
   std::int32_t block = 0;
   std::int32_t time = 0;
@@ -157,7 +149,7 @@ void resume(Thread& thread) {
   if (machine->is_out_of_memory) throw std::bad_alloc();
 }
 
-// Runs a warp until each of its threads is done, at a barrier or waits for arrivals.
+// Runs a warp until each of its threads is done or at a barrier.
 void run_warp(std::span<const std::unique_ptr<Thread>> warp) {
   for (;;) {
     for (const auto& thread : warp) {
@@ -175,29 +167,11 @@ void run_warp(std::span<const std::unique_ptr<Thread>> warp) {
   }
 }
 
-// Those whose arrivals are there; false: there are none.
-bool wake_awaiting(const std::vector<std::unique_ptr<Thread>>& threads) {
-  bool any = false;
-  for (const auto& thread : threads) {
-    if (thread->state != State::at_arrivals) continue;
-    if (!machine->arrivals.at(thread->awaited).have_ended(thread->parity)) continue;
-    thread->state = State::ready;
-    any = true;
-  }
-  return any;
-}
-
 // True where every thread is done; otherwise all stand at the same barrier.
 bool pass_barrier(const std::vector<std::unique_ptr<Thread>>& threads) {
   const auto done =
       std::count_if(threads.begin(), threads.end(), [](const auto& t) { return t->state == State::done; });
   if (done == static_cast<std::ptrdiff_t>(threads.size())) return true;
-  const auto awaiting = std::find_if(threads.begin(), threads.end(),
-                                     [](const auto& t) { return t->state == State::at_arrivals; });
-  if (awaiting != threads.end()) {
-    fail(ErrorCode::device, "kernel ", machine->kernel, ", block ", machine->block, ", thread ",
-         (*awaiting)->flat, ": waits for arrivals that nobody is left to make");
-  }
   const auto same = [&](const auto& t) { return t->line == threads[0]->line; };
   if (done > 0 || !std::all_of(threads.begin(), threads.end(), same)) {
     fail(ErrorCode::device, "kernel ", machine->kernel, ", block ", machine->block,
@@ -216,17 +190,14 @@ void run_block(const std::array<int, 3>& block) {
   for (auto& [name, region] : machine->shared) std::fill(region->written.begin(), region->written.end(), 0);
   if (machine->dynamic) std::fill(machine->dynamic->written.begin(), machine->dynamic->written.end(), 0);
   ++machine->time;
-  machine->arrivals.clear();
   for (const auto& thread : machine->threads) {
     thread->place.block = block;
     thread->state = State::ready;
   }
   const std::span<const std::unique_ptr<Thread>> all(machine->threads);
   do {
-    do {
-      for (std::size_t first = 0; first < all.size(); first += kLanes)
-        run_warp(all.subspan(first, std::min<std::size_t>(kLanes, all.size() - first)));
-    } while (wake_awaiting(machine->threads));
+    for (std::size_t first = 0; first < all.size(); first += kLanes)
+      run_warp(all.subspan(first, std::min<std::size_t>(kLanes, all.size() - first)));
   } while (!pass_barrier(machine->threads));
 }
 
@@ -334,31 +305,6 @@ std::uint32_t lane_ballot(bool vote) {
   for (int lane = 0; lane < count; ++lane)
     all |= static_cast<std::uint32_t>(lane_exchange(vote ? 1 : 0, lane, false)) << lane;
   return all;
-}
-
-void init_arrivals(std::uint64_t at, int count) { machine->arrivals[at] = {.count = count}; }
-
-void arrive(std::uint64_t at) {
-  const auto found = machine->arrivals.find(at);
-  if (found == machine->arrivals.end()) fault("arrives where no arrivals are counted");
-  Arrivals& a = found->second;
-  if (++a.here < a.count) return;
-  a.here = 0;
-  ++a.phases;
-  ++machine->time;
-}
-
-bool have_arrived(std::uint64_t at, int parity) {
-  const auto found = machine->arrivals.find(at);
-  if (found == machine->arrivals.end()) fault("waits where no arrivals are counted");
-  return found->second.have_ended(parity);
-}
-
-void await_arrivals(std::uint64_t at, int parity) {
-  if (have_arrived(at, parity)) return;
-  machine->current->awaited = at;
-  machine->current->parity = parity;
-  wait_as(State::at_arrivals);
 }
 
 View shared_view(const char* name, std::size_t bytes) {

@@ -143,12 +143,6 @@ void block_barrier(int line);
 // Gives `value` to the warp, takes that of lane `from`. `orders` makes it a barrier for memory too.
 std::uint64_t lane_exchange(std::uint64_t value, int from, bool orders);
 std::uint32_t lane_ballot(bool vote);
-// Counters of arrivals, by their address in one array of shared memory. A phase that ends is a barrier for memory, for all
-// threads of the block: that is less than what is checked of barriers.
-void init_arrivals(std::uint64_t at, int count);
-void arrive(std::uint64_t at);
-bool have_arrived(std::uint64_t at, int parity);
-void await_arrivals(std::uint64_t at, int parity);
 View shared_view(const char* name, std::size_t bytes);
 View shared_dynamic_view();
 

@@ -100,9 +100,6 @@ void check_matrix(const char* name, const gpu::Argument& a, DType dtype, std::in
   }
 }
 
-// So few that blocks which go on from one piece of work to the next have several.
-constexpr int kMultiprocessors = 2;
-
 class SimQueue final : public gpu::Queue {
  public:
   explicit SimQueue(Backend& backend) : backend_(backend) {}
@@ -131,7 +128,6 @@ class SimQueue final : public gpu::Queue {
     check_matrix("b", g.b, g.in, g.trans_b ? g.n : g.k, g.trans_b ? g.k : g.n, g.row_b, g.step_b, g.batch,
                  true);
     check_matrix("c", g.c, g.out, g.m, g.n, g.row_c, g.step_c, g.batch, g.accumulate);
-    if (g.addend.memory) check_matrix("addend", g.addend, g.out, g.m, g.n, g.row_c, g.step_c, g.batch, true);
     for (std::int64_t b = 0; b < g.batch; ++b) {
       for (std::int64_t i = 0; i < g.m; ++i) {
         for (std::int64_t j = 0; j < g.n; ++j) product(g, b, i, j);
@@ -167,11 +163,6 @@ class SimQueue final : public gpu::Queue {
     }
   }
   bool has(const std::string& kernel, std::uint32_t) const override { return has_kernel(kernel); }
-  int multiprocessors() const override { return kMultiprocessors; }
-  void beside(const std::function<void()>& aside, const std::function<void()>& work) override {
-    aside();
-    work();
-  }
 
  private:
   struct Report {
@@ -188,9 +179,7 @@ class SimQueue final : public gpu::Queue {
       sum += element(g.a, g.in, b * g.step_a + a_at) * element(g.b, g.in, b * g.step_b + b_at);
     }
     const std::int64_t at = b * g.step_c + i * g.row_c + j;
-    const double before = g.addend.memory ? element(g.addend, g.out, at)
-                          : g.accumulate  ? element(g.c, g.out, at)
-                                          : 0.0;
+    const double before = g.accumulate ? element(g.c, g.out, at) : 0.0;
     set_element(g.c, g.out, at, g.alpha * sum + before);
   }
 
@@ -222,11 +211,6 @@ class RecordingQueue final : public gpu::Queue {
     return *words_.back().memory;
   }
   bool has(const std::string& kernel, std::uint32_t) const override { return has_kernel(kernel); }
-  int multiprocessors() const override { return kMultiprocessors; }
-  void beside(const std::function<void()>& aside, const std::function<void()>& work) override {
-    aside();
-    work();
-  }
 
   void keep(std::shared_ptr<Memory> memory) { memories_.push_back(std::move(memory)); }
   void keep(const Dispatch& dispatch) { dispatches_.push_back(dispatch); }

@@ -75,17 +75,11 @@ std::uint32_t tensor_bytes(const TensorShape& s, std::int64_t rows) {
 }
 
 // The kernels of warp groups have room for as many dimensions, beside 128 rows: forward for two tiles of 128 keys and of
-// values, dq and dkv for three of 64 rows of two matrices beside 128 of two. A block of three groups goes from tile to tile
-// of queries.
+// values, dq and dkv for two of 64 rows of two matrices beside 128 of two.
 constexpr std::int64_t kGroupKeys = 128, kGroupRows = 64;
 std::int64_t group_dim(const AttentionParams& p) { return p.head_dim <= 64 ? 64 : 128; }
 std::uint32_t group_bytes(const AttentionParams& p, std::int64_t rows) {
   return static_cast<std::uint32_t>(rows * group_dim(p) * 2);
-}
-
-constexpr Grid kGroupBlock = {384, 1, 1};
-Grid group_grid(const Call& call, std::int64_t tiles) {
-  return grid_of(std::min<std::int64_t>(tiles, call.queue.multiprocessors()));
 }
 
 bool runs_on_groups(const Call& call, const AttentionParams& p, const std::string& kernel,
@@ -99,7 +93,7 @@ bool forward_on_groups(const Call& call, const AttentionParams& p, const Lengths
   const std::string kernel = str("attention_forward_group_", call.dtype(0), "_", group_dim(p));
   const std::uint32_t bytes = group_bytes(p, kTensorTile + 4 * kGroupKeys);
   if (!runs_on_groups(call, p, kernel, bytes)) return false;
-  call.launch(kernel, group_grid(call, p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), kGroupBlock, p,
+  call.launch(kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), kBlock256, p,
               {call.read(0), call.read(1), call.read(2), sinks_of(call, p, 3), lengths.lengths, call.write(0),
                call.write(1), lengths.errors},
               bytes);
@@ -144,16 +138,16 @@ struct BackwardReads {
 // dk and dv come first: where inputs are one variable, that is the order in which gradients are added.
 bool backward_on_groups(const Call& call, const AttentionParams& p, const BackwardReads& in) {
   const std::string dq_kernel = str("attention_dq_group_", group_dim(p));
-  const std::uint32_t bytes = group_bytes(p, 2 * kTensorTile + 6 * kGroupRows);
+  const std::uint32_t bytes = group_bytes(p, 2 * kTensorTile + 4 * kGroupRows);
   if (in.q.dtype() != DType::bf16 || !runs_on_groups(call, p, dq_kernel, bytes)) return false;
   if ((p.wanted & (p.dk | p.dv)) != 0) {
     call.launch(str("attention_dkv_group_", group_dim(p)),
-                grid_of(p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile)), kGroupBlock, p,
+                grid_of(p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile)), kBlock256, p,
                 in.with({call.write_if(p.wanted, p.dk), call.write_if(p.wanted, p.dv)}), bytes);
   }
   if ((p.wanted & p.dq) != 0) {
-    call.launch(dq_kernel, group_grid(call, p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)),
-                kGroupBlock, p, in.with({call.write_if(p.wanted, p.dq)}), bytes);
+    call.launch(dq_kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), kBlock256, p,
+                in.with({call.write_if(p.wanted, p.dq)}), bytes);
   }
   return true;
 }

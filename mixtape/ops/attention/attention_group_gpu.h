@@ -8,7 +8,6 @@
 namespace mixtape {
 
 constexpr int kGroupsThreads = 2 * kGroupThreads;
-constexpr int kBringers = kGroupThreads / kLanes;  // warps
 constexpr float kMinusInfinity = -__builtin_huge_valf();
 
 // The first of the 64 rows of this thread's group; from lane 0, so that the compiler knows that no warp parts by it.

@@ -96,15 +96,10 @@ struct TensorTile {
   int first;
 };
 MIXTAPE_DEVICE TensorTile tensor_tile(std::int64_t batches, std::int64_t heads, std::int64_t length,
-                                      int height, bool is_last_first, int index) {
-  const std::int64_t pairs = batches * heads, tiles = (length + height - 1) / height;
-  const std::int64_t pair = index % pairs, tile = index / pairs;
-  return {pair / heads, pair % heads, static_cast<int>((is_last_first ? tiles - 1 - tile : tile) * height)};
-}
-
-MIXTAPE_DEVICE TensorTile tensor_tile(std::int64_t batches, std::int64_t heads, std::int64_t length,
                                       int height, bool is_last_first) {
-  return tensor_tile(batches, heads, length, height, is_last_first, block_x());
+  const std::int64_t pairs = batches * heads, tiles = (length + height - 1) / height;
+  const std::int64_t pair = block_x() % pairs, tile = block_x() / pairs;
+  return {pair / heads, pair % heads, static_cast<int>((is_last_first ? tiles - 1 - tile : tile) * height)};
 }
 
 // The keys that any, and those that all of the query rows [begin, end) see.
@@ -157,17 +152,15 @@ struct QueryTiles {
     first = all.begin;
     ++head;
   }
-  // Of the block, or of the warp group that brings tiles.
-  MIXTAPE_DEVICE static int value_thread() { return flat_thread() % 256; }
   // Thread t < Queries brings the base of query t, the next ones its delta.
   MIXTAPE_DEVICE float row_value(int head, int first) const {
-    const int kind = value_thread() / Queries, row = first + value_thread() % Queries;
+    const int kind = flat_thread() / Queries, row = first + flat_thread() % Queries;
     if (head >= end_head || kind > 1 || row >= p.q_len) return 0.0f;
     const std::int64_t index = (batch * p.q_heads + head) * p.q_len + row;
     return kind == 0 ? base_of(in.lse[index]) : static_cast<float>(in.delta[index]);
   }
   MIXTAPE_DEVICE static void keep_row_value(Shared<float> row_values, int stage, float value) {
-    if (value_thread() < 2 * Queries) row_values[stage * 2 * Queries + value_thread()] = value;
+    if (flat_thread() < 2 * Queries) row_values[stage * 2 * Queries + flat_thread()] = value;
   }
 };
 

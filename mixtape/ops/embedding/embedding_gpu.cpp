@@ -21,30 +21,10 @@ void forward(const Call& call) {
               {call.read(0), call.read(1), y, call.index_errors(p.rows, p.ids_are_signed != 0)});
 }
 
-// Of a table so large, most of whose rows are zeros, these are written while the ids are sorted.
-constexpr std::size_t kLargeTable = std::size_t{1} << 24;
-
-Segments group_beside_zeros(const Call& call, const Buffer& dtable, const EmbeddingParams& p) {
-  const auto marks = call.queue.scratch(static_cast<std::size_t>(p.rows) * sizeof(std::uint32_t));
-  call.queue.zero(*marks);
-  call.launch("embedding_mark", grid_for(p.count), kBlock256, p, {call.read(0), *marks});
-  Segments segments;
-  call.queue.beside(
-      [&] {
-        call.launch(str("embedding_zero_", dtable.dtype()), grid_of(2 * call.queue.multiprocessors()),
-                    kBlock256, p, {*marks, dtable});
-      },
-      [&] { segments = group_rows(call, call.read(0), call.read(1), p); });
-  return segments;
-}
-
 void backward(const Call& call) {
-  EmbeddingParams p = call.params<EmbeddingParams>();
+  const auto& p = call.params<EmbeddingParams>();
   const Buffer& dtable = call.write(0);
-  const bool is_beside = p.accumulate == 0 && dtable.bytes() >= kLargeTable;
-  const Segments segments =
-      is_beside ? group_beside_zeros(call, dtable, p) : group_rows(call, call.read(0), call.read(1), p);
-  p.has_zeros = is_beside;
+  const Segments segments = group_rows(call, call.read(0), call.read(1), p);
   const Grid grid = {grid_of(ceil_div(p.rows, 8 * kRowsOfWarp))[0],
                      row_parts(p.hidden, dtable.dtype(), kPacksOfLane * 32 * 16), 1};
   const bool has_packs = rows_are_packs({&call.read(1), &dtable});

@@ -1,4 +1,3 @@
-#include "mixtape/backend/gpu/lanes.h"
 #include "mixtape/ops/embedding/segments_gpu.h"
 
 namespace mixtape {
@@ -138,39 +137,6 @@ MIXTAPE_KERNEL(embedding_add_blocks, 256, EmbeddingParams p, Global<const std::u
   }
 }
 
-// marks[id] counts the id; bad ones are the sort's to report.
-MIXTAPE_KERNEL(embedding_mark, 256, EmbeddingParams p, Global<const std::uint32_t> ids,
-               Global<std::uint32_t> marks) {
-  const std::int64_t i = global_thread();
-  if (i >= p.count) return;
-  const std::int64_t id = index_value(ids[i], p.ids_are_signed != 0);
-  if (id >= 0 && id < p.rows) atomic_add(marks + id, 1u);
-}
-
-// Zeros in rows without a mark: a warp goes from eight neighbours to the next.
-template <class T>
-MIXTAPE_DEVICE void embedding_zero(const EmbeddingParams& p, Global<const std::uint32_t> marks,
-                                   Global<T> dtable) {
-  constexpr int kRows = 8;
-  const std::int64_t step = static_cast<std::int64_t>(blocks_x()) * (block_threads() / kLanes) * kRows;
-  MIXTAPE_ROLLED
-  for (std::int64_t first = (block_x() * (block_threads() / kLanes) + warp()) * std::int64_t{kRows};
-       first < p.rows; first += step) {
-    const std::int64_t mine = first + lane();
-    const bool is_empty = lane() < kRows && mine < p.rows && marks[mine] == 0;
-    const std::uint32_t empty = lane_ballot(is_empty);
-    MIXTAPE_ROLLED
-    for (int r = 0; r < kRows; ++r)
-      if ((empty >> r & 1u) != 0) zero_row(dtable + row_offset(first + r, p.hidden), p.hidden);
-  }
-}
-#define ZERO(T)                                                                                       \
-  MIXTAPE_KERNEL(embedding_zero_##T, 256, EmbeddingParams p, Global<const std::uint32_t> marks,       \
-                 Global<T> dtable) {                                                                  \
-    embedding_zero<T>(p, marks, dtable);                                                              \
-  }
-MIXTAPE_VALUE_KERNELS(ZERO)
-
 // kRowsOfWarp rows of the table per warp, in one pass: zeros where no id is, or left alone.
 template <class T, int N>
 MIXTAPE_DEVICE void embedding_backward(const EmbeddingParams& p, Global<const T> dy,
@@ -206,7 +172,7 @@ MIXTAPE_DEVICE void embedding_backward_rows(const EmbeddingParams& p, Global<con
   MIXTAPE_ROLLED
   for (int r = 0; r < kRowsOfWarp && first + r < p.rows; ++r) {
     const std::int64_t begin = lane_shuffle(my_begin, r), end = lane_shuffle(my_begin, r + 1);
-    if (begin == end && (p.accumulate != 0 || p.has_zeros != 0)) continue;
+    if (begin == end && p.accumulate != 0) continue;
     const Global<T> row = dtable + row_offset(first + r, p.hidden);
     embedding_backward<T, N>(p, dy, places, sums, begin, end, row);
   }

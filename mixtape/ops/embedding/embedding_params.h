@@ -18,7 +18,6 @@ struct EmbeddingParams {
   std::int64_t count;   // of ids
   std::uint32_t ids_are_signed;
   std::uint32_t accumulate;
-  std::uint32_t has_zeros = 0;  // of a gradient table: rows without ids are zeros already
 };
 
 // The element where a table's row begins: 64-bit, since large tables pass 2^31 elements.

@@ -135,17 +135,6 @@ TEST(Embedding, SameBytesAsTheCpuForManyRows) {
   }
 }
 
-// A table so large that zeros are written beside the sort: rows that are no multiple of a warp's share.
-TEST(Embedding, SameBytesAsTheCpuOfALargeTable) {
-  for (const Device& device : testing::test_devices()) {
-    for (const std::int64_t hidden : {1028, 1025}) {
-      EXPECT_TRUE(bytes_on(device, DType::f32, Ids::zipf, 4099, hidden, 300, Accumulate::no) ==
-                  bytes_on(Device::cpu(), DType::f32, Ids::zipf, 4099, hidden, 300, Accumulate::no))
-          << device.name() << " " << hidden;
-    }
-  }
-}
-
 // A sum that starts from +0 never ends at -0.
 TEST(Embedding, NegativeZeroGradientBecomesZero) {
   for (const Device& device : testing::test_devices()) {

@@ -7,9 +7,6 @@ namespace mixtape {
 struct SwizzledRows {
   template <class Operand>
   static constexpr int kLine = Operand::kWidth;
-  // From the first 64 columns to the next.
-  template <class Operand>
-  static constexpr int kHalf = 64;
   template <class Operand>
   MIXTAPE_DEVICE static int place(int line, int chunk) {
     return swizzled<Operand::kWidth>(line, chunk);
@@ -20,15 +17,6 @@ struct SwizzledRows {
 template <class T>
 struct WarpSums {
   float sums[4][8][4] = {};
-
-  // left right^T over the depth.
-  template <class A, class B, class C>
-  MIXTAPE_DEVICE static void make(const A& left, const B& right, const TileOfResult<C>& out, Shared<T> memory,
-                                  Shared<std::uint64_t>) {
-    WarpSums sums;
-    sums.add(left, right, memory);
-    sums.store(out.p, out.rows, out.cols, out.step, out.accumulate);
-  }
 
   // += a b^T over the depth.
   template <class A, class B>

@@ -55,7 +55,7 @@ void grouped_gemm(const Call& call, const GroupedGemm& g) {
   const std::vector<Argument> arguments = {g.a, g.b, g.offsets, g.c, call.index_errors(g.rows + 1, false)};
   const std::string kind = g.kind == GroupedGemm::Kind::rows ? "grouped_rows" : "grouped_weights";
   const std::string types = str(kind, g.trans_b ? "_trans_" : "_", g.a_type, "_", g.c_type);
-  for (const auto& [units, threads] : {std::pair{"_group", 320u}, {"_tensor", 128u}}) {
+  for (const auto& [units, threads] : {std::pair{"_group", 256u}, {"_tensor", 128u}}) {
     if (are_for_tensors(g) && call.queue.has(types + units, kTensorBytes))
       return call.launch(types + units, grid_of(tiles(g)), {threads, 1, 1}, p, arguments, kTensorBytes);
   }

@@ -25,8 +25,7 @@ MIXTAPE_DEVICE void grouped_rows(const GroupedGemmParams& p, Global<const A> a, 
                                     dense ? p.k : 1, dense ? 1 : p.n};
     add_tile_products(in, weights, p.k, tile_a, tile_b, sums);
   }
-  const Global<C> out = c + (tile.begin * p.n + col);
-  store_tile_sums<C>(sums, out, out, tile.end - tile.begin, p.n - col, p.n,
+  store_tile_sums(sums, c + (tile.begin * p.n + col), tile.end - tile.begin, p.n - col, p.n,
                   p.accumulate != 0);
 }
 
@@ -51,8 +50,7 @@ MIXTAPE_DEVICE void grouped_weights(const GroupedGemmParams& p, Global<const A> 
     const ProductOperand<B> weights{b + (begin * p.k + col), p.k - col, 1, p.k};
     add_tile_products(in, weights, count, tile_a, tile_b, sums);
   }
-  const Global<C> out = c + ((expert * p.n + row) * p.k + col);
-  store_tile_sums<C>(sums, out, out, p.n - row, p.k - col, p.k, p.accumulate != 0);
+  store_tile_sums(sums, c + ((expert * p.n + row) * p.k + col), p.n - row, p.k - col, p.k, p.accumulate != 0);
 }
 
 #define GROUPED(KIND, A, B, C)                                                                           \

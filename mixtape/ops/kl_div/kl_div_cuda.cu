@@ -128,10 +128,11 @@ struct Landed {
   Global<const T> next_teacher, next_student;
 };
 
-// The gradient of the row's student, difference(q, p). Packs make room for the next row's one after the other.
-template <class T, int Size, int Held, class Log, class Difference>
+// The gradient of the row's student, factor * (q - ratio * p): 0 where q and p are equal. Packs make room for the next
+// row's one after the other.
+template <class T, int Size, int Held, class Log>
 MIXTAPE_DEVICE void put_gradient(const ClusterRow<T, Size, Held>& r, const Landed<T>& rows, const Log& t_log,
-                                 const Log& s_log, const Difference& difference, Global<T> out) {
+                                 const Log& s_log, float ratio, float factor, Global<T> out) {
   constexpr int kPack = ClusterRow<T, Size, Held>::kPack;
   MIXTAPE_UNROLL
   for (int h = 0; h < Held; ++h) {
@@ -146,37 +147,25 @@ MIXTAPE_DEVICE void put_gradient(const ClusterRow<T, Size, Held>& r, const Lande
     }
     Pack<T, kPack> d;
     MIXTAPE_UNROLL
-    for (int i = 0; i < kPack; ++i)
-      d.v[i] = from_f32<T>(
-          difference(exp2_fast(s_log(to_f32(s.v[i]))), exp2_fast(t_log(to_f32(t.v[i])))));
+    for (int i = 0; i < kPack; ++i) {
+      const float p = exp2_fast(t_log(to_f32(t.v[i]))), q = exp2_fast(s_log(to_f32(s.v[i])));
+      d.v[i] = from_f32<T>(factor * fma_f32(-ratio, p, q));
+    }
     store_pack(out + h * r.step, d);
   }
 }
 
-// factor * (q - ratio * p): 0 where q and p are equal. A positive factor goes into both exponents, where logits are so small
-// that it is not lost there.
 template <class T, int Size, int Held>
 MIXTAPE_DEVICE void put_gradient(const ClusterRow<T, Size, Held>& r, const Landed<T>& rows, float scale,
                                  float weight, const KlSums& all, Global<T> out) {
   const PlainLog t_plain = plain_log(scale, all.t_max), s_plain = plain_log(scale, all.s_max);
   const float ratio = all.s_sum / all.t_sum, factor = weight / all.s_sum;
-  if (!folds<T>(t_plain) || !folds<T>(s_plain)) {
-    return put_gradient(
-        r, rows, t_plain, s_plain, [&](float q, float p) { return factor * fma_f32(-ratio, p, q); }, out);
-  }
-  FoldedLog t_log = folded_log(t_plain), s_log = folded_log(s_plain);
+  if (!folds<T>(t_plain) || !folds<T>(s_plain))
+    return put_gradient(r, rows, t_plain, s_plain, ratio, factor, out);
+  const FoldedLog t_log = folded_log(t_plain), s_log = folded_log(s_plain);
   const float t_shared = shared_part(t_log, t_plain), s_shared = shared_part(s_log, s_plain);
-  const float common = exp2_fast(s_shared - t_shared) * ratio, lift = exp2_fast(-s_shared) * factor;
-  const bool is_small = max_f32(abs_f32(t_plain.max), abs_f32(s_plain.max)) <= 64.0f;
-  if (is_small && lift > 0.0f) {
-    const float exponent = log_f32(lift) * kLog2E;
-    t_log.shift -= exponent;
-    s_log.shift -= exponent;
-    return put_gradient(
-        r, rows, t_log, s_log, [&](float q, float p) { return fma_f32(-common, p, q); }, out);
-  }
-  put_gradient(
-      r, rows, t_log, s_log, [&](float q, float p) { return lift * fma_f32(-common, p, q); }, out);
+  put_gradient(r, rows, t_log, s_log, exp2_fast(s_shared - t_shared) * ratio, exp2_fast(-s_shared) * factor,
+               out);
 }
 
 template <class T, int Size, int Held>

@@ -49,16 +49,12 @@ Choice choice_of(const Call& call, bool are_packs, std::span<const RowVariant> v
 void forward(const Call& call) {
   const auto& p = call.params<RmsNormParams>();
   const bool are_packs = rows_are_packs({&call.read(0), &call.read(1), &call.write(0)});
-  const std::vector<Argument> arguments = {call.read(0), call.read(1), call.write(0), call.write(1)};
-  const auto fetched = fetched_shape(call.queue, p.rows, p.cols, size_of(call.dtype(0)));
-  const std::string kernel = call.dispatch.kernel + "_fetched";
-  if (are_packs && fetched && call.queue.has(kernel, fetched->shared_bytes))
-    return call.launch(kernel, fetched->grid, kFetchedBlock, p, arguments, fetched->shared_bytes);
   const Choice c = choice_of(call, are_packs, kForward, true);
   const std::int64_t blocks = ceil_div(p.rows, c.block[1]);
   const bool goes_on = std::string_view(c.variant.suffix) == "_rows2";
   call.launch(call.dispatch.kernel + c.variant.suffix,
-              grid_of(goes_on ? std::min(blocks, kRowBlocks) : blocks), c.block, p, arguments);
+              grid_of(goes_on ? std::min(blocks, kRowBlocks) : blocks), c.block, p,
+              {call.read(0), call.read(1), call.write(0), call.write(1)});
 }
 
 void backward(const Call& call) {

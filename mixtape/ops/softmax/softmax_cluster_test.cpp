@@ -1,5 +1,5 @@
-// The kernels for clusters and for rows in shared memory, on the simulator, whose clusters have one block: they are part
-// of this program only.
+// The kernels for clusters, on the simulator, whose clusters have one block: they are part of this program
+// only.
 #include "mixtape/ops/softmax/softmax.h"
 #include "mixtape/ops/softmax/softmax_cuda.cu"
 #include "mixtape/ops/softmax/softmax_oracle.h"
@@ -45,39 +45,6 @@ TEST(SoftmaxCluster, MatchesOracle) {
                             oracle::softmax_backward(y_rounded.values, dy.values, cols), {4.0, 1e-5});
     }
   }
-}
-
-// Three blocks for eleven rows: what was fetched first is overwritten by the fourth row of a block.
-TEST(SoftmaxFetched, MatchesOracle) {
-  const Device device = Device::open("sim");
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    for (const std::int64_t cols : {8, 264, 4096}) {
-      const testing::HostTensor x = testing::random_tensor(dtype, {11, cols}, 1, 2.0);
-      const Buffer y = device.alloc(dtype, {11, cols});
-      CommandEncoder encoder(device);
-      encoder.encode({.kernel = str("softmax_forward_", dtype, "_fetched"),
-                      .params = params_bytes(SoftmaxParams{11, cols, 0}),
-                      .reads = {upload(device, x)},
-                      .writes = {y},
-                      .grid = {3, 1, 1},
-                      .block = {32, 1, 1},
-                      .shared_bytes = static_cast<std::uint32_t>(6 * cols)});
-      encoder.commit_and_wait();
-      testing::expect_close(str("fetched ", cols), testing::download(y), oracle::softmax(x.values, cols),
-                            {52.0, 1e-30});
-    }
-  }
-}
-
-// As the launcher chooses.
-TEST(SoftmaxFetched, ManyRows) {
-  const Device device = Device::open("sim");
-  const testing::HostTensor x = testing::random_tensor(DType::bf16, {1025, 1032}, 1, 2.0);
-  const Buffer y = device.alloc(DType::bf16, {1025, 1032});
-  CommandEncoder encoder(device);
-  softmax_forward(encoder, upload(device, x), y);
-  encoder.commit_and_wait();
-  testing::expect_close("many rows", testing::download(y), oracle::softmax(x.values, 1032), {52.0, 1e-30});
 }
 
 // Logits whose rounded products with log2(e) would be off by whole powers.

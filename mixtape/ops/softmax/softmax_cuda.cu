@@ -1,7 +1,5 @@
 // sm_90a alone.
 // Rows too long for the registers of a block: a cluster holds one, so that it is read once, while it fetches the next.
-// And rows that a warp's registers hold, of 16-bit values.
-#include "mixtape/backend/gpu/fetched_rows.h"
 #include "mixtape/backend/gpu/logits_cluster.h"
 #include "mixtape/ops/softmax/softmax_params.h"
 
@@ -44,44 +42,6 @@ MIXTAPE_DEVICE void softmax_forward_cluster(const SoftmaxParams& p, Global<const
     softmax_forward_cluster<T, SIZE, HELD>(p, x, y, memory, {parts, arrivals});               \
   }
 MIXTAPE_CLUSTER_SHAPES(FORWARD)
-
-template <class T, int Held>
-MIXTAPE_DEVICE void softmax_forward_fetched(const SoftmaxParams& p, FetchedRows<T> rows, Global<T> y) {
-  constexpr int kPack = 16 / sizeof(T);
-  const int cols = static_cast<int>(p.cols), first = lane() * kPack, step = kLanes * kPack;
-  while (rows.has_row()) {
-    const Global<T> out_row = y + rows.row() * p.cols;
-    const Shared<const T> row = rows.take();
-    Run<T, kPack, Held> held;
-    MIXTAPE_UNROLL
-    for (int h = 0; h < Held; ++h) {
-      const int c = first + h * step;
-      held.packs[h] = c < cols ? load_pack<kPack>(row + c) : pack_of<kPack>(from_f32<T>(minus_infinity()));
-    }
-    rows.next();
-    Powers<kPack, Held> powers;
-    const LogSum sum = warp_powers(held, powers);
-    const float factor = powers.factor / sum.sum;
-    MIXTAPE_UNROLL
-    for (int h = 0; h < Held; ++h) {
-      const int c = first + h * step;
-      if (c >= cols) break;
-      Pack<T, kPack> out;
-      MIXTAPE_UNROLL
-      for (int i = 0; i < kPack; ++i) out.v[i] = from_f32<T>(powers.of[h][i] * factor);
-      store_pack(out_row + c, out);
-    }
-  }
-}
-
-#define FETCHED(T)                                                                                         \
-  MIXTAPE_FETCHED_KERNEL(softmax_forward_##T##_fetched, SoftmaxParams p, Global<const T> x, Global<T> y) { \
-    MIXTAPE_SHARED(std::uint64_t, arrivals, kRowsAhead);                                                   \
-    MIXTAPE_SHARED_DYNAMIC(T, landing);                                                                    \
-    softmax_forward_fetched<T, 16>(p, FetchedRows<T>(x, p.rows, p.cols, landing, arrivals), y);            \
-  }
-FETCHED(bf16)
-FETCHED(f16)
 
 // y stays in registers, dy in shared memory. One row: to fetch the next one meanwhile would take the registers that keep
 // two blocks on a multiprocessor.

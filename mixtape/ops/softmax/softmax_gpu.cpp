@@ -47,23 +47,9 @@ Choice choice_of(const Call& call, bool are_packs, Most most) {
   return {"_packs", grid_of(p.rows), {512, 1, 1}};
 }
 
-// Rows of up to 16 packs a lane.
-std::optional<FetchedShape> fetched_by_warps(const Call& call) {
-  const auto& p = call.params<SoftmaxParams>();
-  if (call.dtype(0) == DType::f32 || p.cols > 16 * 32 * 8) return std::nullopt;
-  const auto shape = fetched_shape(call.queue, p.rows, p.cols, size_of(call.dtype(0)));
-  return shape && call.queue.has(call.dispatch.kernel + "_fetched", shape->shared_bytes) ? shape
-                                                                                         : std::nullopt;
-}
-
 void forward(const Call& call) {
-  const bool are_packs = rows_are_packs({&call.read(0), &call.write(0)});
-  if (const auto fetched = fetched_by_warps(call); fetched && are_packs) {
-    return call.launch(call.dispatch.kernel + "_fetched", fetched->grid, kFetchedBlock,
-                       call.params<SoftmaxParams>(), {call.read(0), call.write(0)}, fetched->shared_bytes);
-  }
-  const Choice c =
-      choice_of(call, are_packs, {.held = call.dtype(0) == DType::f32 ? 8 : 4, .rows = kClusterRows});
+  const Choice c = choice_of(call, rows_are_packs({&call.read(0), &call.write(0)}),
+                             {.held = call.dtype(0) == DType::f32 ? 8 : 4, .rows = kClusterRows});
   call.launch(call.dispatch.kernel + c.suffix, c.grid, c.block, call.params<SoftmaxParams>(),
               {call.read(0), call.write(0)}, c.shared_bytes);
 }
