@@ -70,11 +70,11 @@ int open_special(const std::string& name) {
 
 }  // namespace
 
-OutputFile::OutputFile(const std::string& name) : name_(name) {
+OutputFile::OutputFile(const std::string& name) : name_(name == "-" ? "standard output" : name) {
   require(!name.empty(), "output path is empty");
   if (const auto fd = descriptor(name)) {
     fd_ = ::fcntl(*fd, F_DUPFD_CLOEXEC, 0);
-    if (fd_ < 0) fail_system(name, "cannot write to this descriptor");
+    if (fd_ < 0) fail_system(name_, "cannot write to this descriptor");
     return;
   }
   struct stat info {};

@@ -171,6 +171,10 @@ kind() { stat -c %F "$1"; }
     rm -f "${output##*the result is in }"
   }
   told "perplexity " $eval --json /dev/full
+  output=$("$mixtape" info "$model" --json - 2>&1 >/dev/full </dev/null)
+  [[ $output == *"mixtape: standard output: cannot write: No space left on device; the result is in "* ]] ||
+    complain "--json - to a full standard output: $output"
+  rm -f "${output##*the result is in }"
   told "architecture" info "$model" --json /dev/full
   told "verdict  " doctor --json /dev/full
   told "wrote  " convert "$model" --out "$work/new" --json /dev/full
