@@ -6,7 +6,6 @@
 #include "cli/inputs.h"
 #include "cli/model_card.h"
 #include "cli/outputs.h"
-#include "cli/shared_run.h"
 #include "mixtape/calib/block_codes.h"
 #include "mixtape/calib/cached_teacher.h"
 #include "mixtape/calib/calibrate.h"
@@ -96,14 +95,14 @@ void add_memory_options(CLI::App& command, CalibrateOptions& o) {
 
 // A place for the teacher's targets that can't be made is found before anything is loaded; of several processes the
 // first one makes it.
-void check_targets(const CalibrateOptions& o) {
+void check_targets(const CalibrateOptions& o, bool is_first) {
   if (o.target_dir.empty()) return;
   require(o.dwq.loss.top_k > 0, "--target-dir stores the largest logits: --top-k is ", o.dwq.loss.top_k,
           ", expected 1 or more");
   refuse_inside("--target-dir", o.target_dir, "--out", o.quantize.out);
   if (std::filesystem::exists(o.target_dir)) {
     require_targets(o.target_dir);
-  } else if (!is_member(launch_of_run())) {
+  } else if (is_first) {
     const AtomicDirectory rehearsal(o.target_dir);
   }
 }
@@ -163,18 +162,18 @@ void CalibrateOptions::add(CLI::App& command) {
   checkpoint.add(command);
 }
 
-void CalibrateOptions::finish(const CLI::App& command, bool reads_text) {
+void CalibrateOptions::finish(const CLI::App& command, bool is_first) {
   refuse_idle(command, *this);
   checkpoint.finish(command);
   text.refuse_idle(command);
-  if (reads_text) require_files(text.files());
+  if (is_first) require_files(text.files());
   static_cast<void>(text.is_sampled());  // throws where there is no text
   refuse_same_place({{"--save-plan", quantize.saved_plan},
                      {"--json", json_file},
                      {"--html", html_file},
                      {"--save-imatrix", saved_imatrix}});
   quantize.finish(command);
-  check_targets(*this);
+  check_targets(*this, is_first);
   dwq.train.validate_at_stop = write_on_interrupt;
   dwq.loss.rest_bucket = dwq.loss.top_k > 0 && !reference_compat;
   chooses_batch = command.count("--batch") == 0;

@@ -40,8 +40,8 @@ struct CalibrateOptions {
 
   void add(CLI::App& command);
   // Once the command line is read: what options say together, and whether the places that they name can be made.
-  // `reads_text`: this process does, so the files are looked for.
-  void finish(const CLI::App& command, bool reads_text);
+  // `is_first`: this process reads the text, so its files are looked for, and makes the places.
+  void finish(const CLI::App& command, bool is_first);
   // What the recipe decides and the command line does not name.
   void settle(const ModelConfig& config, const Device& device);
 

@@ -171,7 +171,7 @@ class Walk {
     const KeptStage kept(hooks, "training", [&](const std::filesystem::path& file) { state.save(file); });
     if (const auto file = kept.find()) state.load(*file);
     const auto keep_if_due = [&](const TrainState&) {
-      if (!kept.is_due() && !state.report.stopped_early) return;  // others may stop all
+      if (!kept.is_due(state.report.stopped_early)) return;
       const bool has_others = kept_.keep();  // the layers before it, which may have been learned since
       if (kept.keep() && has_others && i > 0) forget(in_.hooks, scope_of(i - 1));
     };

@@ -56,10 +56,12 @@ class KeptStage {
 
   std::optional<SafetensorsFile> find() const;
   bool keep() const;  // whether it was
-  // Whether it is time, or the caller wants to stop.
-  bool is_due() const { return hooks_.states && (hooks_.states->is_due() || hooks_.stops()); }
-  void keep_if_due() const {
-    if (is_due()) keep();
+  // Whether it is time, or the caller wants to stop, or the work `is_stopped`: others of a shared run may have asked.
+  bool is_due(bool is_stopped = false) const {
+    return hooks_.states && (is_stopped || hooks_.states->is_due() || hooks_.stops());
+  }
+  void keep_if_due(bool is_stopped = false) const {
+    if (is_due(is_stopped)) keep();
   }
   // Work whose state holds between any two of its parts: keeps it at the end, and where the caller stops the work.
   void run(const std::function<void()>& work) const;

@@ -121,8 +121,7 @@ TrainReport train(const ModelConfig& config, Parameters& parameters, DType compu
   TrainHooks keeping = hooks;
   keeping.checkpoint = [&](const TrainState& state) {
     if (hooks.checkpoint) hooks.checkpoint(state);
-    // Others of a shared run may have stopped it.
-    state.report.stopped_early ? static_cast<void>(kept.keep()) : kept.keep_if_due();
+    kept.keep_if_due(state.report.stopped_early);
   };
   trainer = std::make_unique<Trainer>(config, parameters, compute, signal, tape, rows, options, keeping);
   if (const auto file = kept.find()) trainer->state().load(*file);

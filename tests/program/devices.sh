@@ -11,7 +11,7 @@ few="$tiny --steps 3 --batch 3"
 # shellcheck disable=SC2086
 for train in scales blocks codes; do
   for run in first second; do
-    expect "$trained" "KL cut by" $few --train $train --device cpu,cpu --out "$work/$run"
+    expect 0 "KL cut by" $few --train $train --device cpu,cpu --out "$work/$run"
   done
   [ "$(grep -c '^device       cpu, ' <<<"$output")" = 2 ] || complain "expected a line for each device: $output"
   grep -q '^gradients    added up through host memory$' <<<"$output" || complain "which way is not said: $output"
@@ -24,14 +24,14 @@ done
 # shellcheck disable=SC2086
 {
   long="$tiny --steps 60 --batch 3 --validate-every 4 --train scales --checkpoint-every 0.0005"
-  expect "$trained" "KL cut by" $long --device cpu,cpu --out "$work/whole"
+  expect 0 "KL cut by" $long --device cpu,cpu --out "$work/whole"
   "$mixtape" $long --device cpu,cpu --out "$work/killed" >"$work/log" 2>&1 </dev/null &
   process=$!
   wait_for "step     8  validation" "$work/log"
   kill -KILL $process
   wait $process 2>/dev/null
   expect 2 "its device is cpu,cpu, here cpu" $long --device cpu --out "$work/killed" --resume
-  expect "$trained" "resumes " $long --device cpu,cpu --out "$work/killed" --resume
+  expect 0 "resumes " $long --device cpu,cpu --out "$work/killed" --resume
   cmp "$work/whole/model.safetensors" "$work/killed/model.safetensors" || complain "a run on two devices that was killed differs"
   rm -r "$work/whole" "$work/killed"
 }

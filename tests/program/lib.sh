@@ -12,19 +12,13 @@ complain() {
   failed=1
 }
 
-# What a run ends with that trains a little on a little text: whether that is better than rounding depends on the last bits
-# of sums, which another processor adds up in another way.
-trained='[03]'
-
-# expect STATUS TEXT ARGUMENTS...: the program ends with the status, a pattern, and says the text; both streams are in
-# $output.
+# expect STATUS TEXT ARGUMENTS...: the program ends with the status and says the text; both streams are in $output.
 expect() {
   local status=$1 text=$2 found
   shift 2
   output=$("$mixtape" "$@" 2>&1 </dev/null)
   found=$?
-  # shellcheck disable=SC2053
-  if [[ $found != $status || $output != *"$text"* ]]; then
+  if [ $found != "$status" ] || [[ $output != *"$text"* ]]; then
     complain "mixtape $*: status $found, expected $status and '$text' in: $output"
   fi
 }
