@@ -69,7 +69,7 @@ Var AttentionLayer::turned(const Var& heads, const Norm& norm, const Buffer& pos
 }
 
 Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Rotation& rotation,
-                            AttentionState* state, const Buffer& lengths) const {
+                            AttentionState* state, const Buffer& lengths, const Var& onto) const {
   const std::int64_t dim = spec_.head_dim;
   const Flat flat = project(x);
   Var q = by_head(flat.q, spec_.heads), gate;
@@ -98,7 +98,7 @@ Var AttentionLayer::forward(const Var& x, const Buffer& positions, const Rotatio
   Var y = attention(q, k, v, options, sinks);  // [B, S, Hq, D]
   if (spec_.output_gate) y *= sigmoid(gate);
   const Var joined = reshape(y, {x.shape()[0], x.shape()[1], spec_.heads * spec_.head_dim});
-  return add_bias(linear(joined, output_), output_bias_);  // [B, S, hidden]
+  return linear_onto(onto, joined, output_, output_bias_);  // [B, S, hidden]
 }
 
 }  // namespace mixtape

@@ -28,9 +28,9 @@ class AttentionLayer {
                  const NormSettings& norms);
 
   // x [B, S, hidden] -> [B, S, hidden]. positions u32 [S]. With a state, x follows what the state holds, and is
-  // added to it; `lengths` is PassInputs'.
+  // added to it; `lengths` is PassInputs'. The result is added to `onto`, if that is not null.
   Var forward(const Var& x, const Buffer& positions, const Rotation& rotation, AttentionState* state,
-              const Buffer& lengths) const;
+              const Buffer& lengths, const Var& onto) const;
 
  private:
   struct Projection {

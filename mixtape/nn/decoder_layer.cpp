@@ -25,9 +25,9 @@ State* own_state(LayerState* state) {
 }
 
 // The state moves on in the buffers that it has.
-Var in_place(const DeltaNetLayer& layer, const Var& x, DeltaNetState& state) {
+Var in_place(const DeltaNetLayer& layer, const Var& x, DeltaNetState& state, const Var& onto) {
   DeltaNetState next = state;
-  const Var y = layer.forward(x, &next);
+  const Var y = layer.forward(x, &next, onto);
   x.tape().encoder().copy(next.history.value(), state.history.value());
   x.tape().encoder().copy(next.state.value(), state.state.value());
   return y;
@@ -60,25 +60,33 @@ DecoderLayer::DecoderLayer(TapeWeights& weights, const std::string& at, const La
 
 Var DecoderLayer::forward(const Var& x, const PassInputs& inputs, LayerState* state,
                           const std::function<void(const Buffer& offsets)>& on_offsets) const {
-  const Var h = plus(x, after_mixer_(mix(before_mixer_(x), inputs, state)));  // [B, S, hidden]
-  const Var normed = before_mlp_(h);                                          // [B, S, hidden]
-  const Var y = std::visit(Match{[&](const DenseMlp& m) { return m.forward(normed); },
-                                 [&](const SparseMlp& m) { return m.forward(normed, on_offsets); }},
-                           mlp_);  // [B, S, hidden]
-  return plus(h, after_mlp_(y));
+  const Var h = plus(x, after_mixer_, [&](const Var& onto) {
+    return mix(before_mixer_(x), inputs, state, onto);
+  });                                 // [B, S, hidden]
+  const Var normed = before_mlp_(h);  // [B, S, hidden]
+  return plus(h, after_mlp_, [&](const Var& onto) {
+    return std::visit(Match{[&](const DenseMlp& m) { return m.forward(normed, onto); },
+                            [&](const SparseMlp& m) { return m.forward(normed, on_offsets, onto); }},
+                      mlp_);
+  });
 }
 
-Var DecoderLayer::plus(const Var& x, const Var& part) const { return x + scaled(part, spec_.residual_scale); }
+// x + the scaled norm of part(null); where neither is there part(x), which adds to it itself.
+template <class Part>
+Var DecoderLayer::plus(const Var& x, const Norm& norm, const Part& part) const {
+  if (norm.is_none() && spec_.residual_scale == 1.0) return part(x);
+  return x + scaled(norm(part(Var())), spec_.residual_scale);
+}
 
-Var DecoderLayer::mix(const Var& x, const PassInputs& inputs, LayerState* state) const {
+Var DecoderLayer::mix(const Var& x, const PassInputs& inputs, LayerState* state, const Var& onto) const {
   return std::visit(Match{[&](const AttentionLayer& a) {
                             const Rotation rope = inputs.rope_of(std::get<AttentionSpec>(spec_.mixer));
                             return a.forward(x, inputs.positions, rope, own_state<AttentionState>(state),
-                                             inputs.lengths);
+                                             inputs.lengths, onto);
                           },
                           [&](const DeltaNetLayer& d) {
                             DeltaNetState* own = own_state<DeltaNetState>(state);
-                            return inputs.lengths ? in_place(d, x, *own) : d.forward(x, own);
+                            return inputs.lengths ? in_place(d, x, *own, onto) : d.forward(x, own, onto);
                           }},
                     mixer_);
 }

@@ -40,8 +40,9 @@ class DecoderLayer {
               const std::function<void(const Buffer& offsets)>& on_offsets) const;
 
  private:
-  Var mix(const Var& x, const PassInputs& inputs, LayerState* state) const;
-  Var plus(const Var& x, const Var& part) const;
+  Var mix(const Var& x, const PassInputs& inputs, LayerState* state, const Var& onto) const;
+  template <class Part>
+  Var plus(const Var& x, const Norm& norm, const Part& part) const;
 
   LayerSpec spec_;
   Norm before_mixer_;

@@ -91,7 +91,7 @@ DeltaNetLayer::Parts DeltaNetLayer::parts(const Var& x) const {
   return {linear(x, qkv_), reshape(linear(x, z_), heads), linear(x, b_), linear(x, a_)};
 }
 
-Var DeltaNetLayer::forward(const Var& x, DeltaNetState* state) const {
+Var DeltaNetLayer::forward(const Var& x, DeltaNetState* state, const Var& onto) const {
   const std::int64_t batch = x.shape()[0], length = x.shape()[1];
   const std::int64_t dk = spec_.key_dim, dv = spec_.value_dim;
   const auto [qkv, z, b, a] = parts(x);
@@ -105,7 +105,7 @@ Var DeltaNetLayer::forward(const Var& x, DeltaNetState* state) const {
   const DeltaRule out = gated_delta_rule(queries, keys, values, log_decay(a), sigmoid(f32(b)),
                                          state ? state->state : Var(), scale);
   if (state) state->state = x.tape().constant(out.final_state);
-  return linear(flat(gated_rms_norm(out.y, z, norm_, eps_)), output_);  // [B, S, hidden]
+  return linear_onto(onto, flat(gated_rms_norm(out.y, z, norm_, eps_)), output_, Var());  // [B, S, hidden]
 }
 
 }  // namespace mixtape

@@ -23,7 +23,8 @@ class DeltaNetLayer {
   DeltaNetLayer(TapeWeights& weights, const std::string& at, const DeltaNetSpec& spec, float eps);
 
   // x [B, S, hidden] -> [B, S, hidden]. With a state, x follows what the state holds, and the state moves on.
-  Var forward(const Var& x, DeltaNetState* state) const;
+  // The result is added to `onto`, if that is not null.
+  Var forward(const Var& x, DeltaNetState* state, const Var& onto) const;
 
  private:
   // What x gives before the convolution, and the gates.

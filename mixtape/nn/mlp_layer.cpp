@@ -24,13 +24,13 @@ Var DenseMlp::gated(const Var& gate, const Var& up) const {
   return spec_.activation == Activation::silu ? silu_mul(gate, up) : gelu(gate) * up;
 }
 
-Var DenseMlp::forward(const Var& x) const {
+Var DenseMlp::forward(const Var& x, const Var& onto) const {
   const Var first = add_bias(linear(x, gate_), gate_bias_);  // [..., F], fused [..., 2F]
   const std::int64_t width = spec_.width;
   const Var gate = spec_.fused ? slice(first, -1, 0, width) : first;  // [..., F]
   const Var up =
       spec_.fused ? slice(first, -1, width, 2 * width) : add_bias(linear(x, up_), up_bias_);  // [..., F]
-  return add_bias(linear(gated(gate, up), down_), down_bias_);                                // [..., hidden]
+  return linear_onto(onto, gated(gate, up), down_, down_bias_);                               // [..., hidden]
 }
 
 SparseMlp::SparseMlp(TapeWeights& weights, const std::string& at, const SparseMlpSpec& spec)
@@ -57,7 +57,8 @@ Var SparseMlp::gated(const Var& gate, const Var& up) const {
 }
 
 // Rows are copied once per chosen expert, sorted by expert, and added up again.
-Var SparseMlp::forward(const Var& x, const std::function<void(const Buffer& offsets)>& on_offsets) const {
+Var SparseMlp::forward(const Var& x, const std::function<void(const Buffer& offsets)>& on_offsets,
+                       const Var& onto) const {
   const Var rows = reshape(x, {x.shape().rows(), x.shape().cols()});                    // [T, hidden]
   const Var scores = add_bias(linear(rows, router_.weight, DType::f32), router_.bias);  // [T, E]
   const MoeRoute route = moe_route(scores, spec_.experts_per_token, spec_.normalized_weights);
@@ -71,9 +72,10 @@ Var SparseMlp::forward(const Var& x, const std::function<void(const Buffer& offs
   Var y = moe_combine(product(inner, down_), route.weights, plan);        // [T, hidden]
   if (shared_) {
     const Var gate = reshape(sigmoid(linear(rows, shared_->gate)), {rows.shape()[0]});  // [T]
-    y += scale_rows(shared_->mlp.forward(rows), gate);
+    y += scale_rows(shared_->mlp.forward(rows, Var()), gate);
   }
-  return reshape(y, x.shape());  // [..., hidden]
+  y = reshape(y, x.shape());  // [..., hidden]
+  return onto.value() ? onto + y : y;
 }
 
 }  // namespace mixtape

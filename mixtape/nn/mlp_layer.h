@@ -15,8 +15,8 @@ class DenseMlp {
  public:
   // `at` is the path of the MLP's tensors, "model.layers.0.mlp.".
   DenseMlp(TapeWeights& weights, const std::string& at, const DenseMlpSpec& spec);
-  // x [..., hidden] -> [..., hidden]
-  Var forward(const Var& x) const;
+  // x [..., hidden] -> [..., hidden], added to `onto`, if that is not null.
+  Var forward(const Var& x, const Var& onto) const;
 
  private:
   Var gated(const Var& gate, const Var& up) const;
@@ -31,8 +31,9 @@ class SparseMlp {
  public:
   SparseMlp(TapeWeights& weights, const std::string& at, const SparseMlpSpec& spec);
   // x [..., hidden] -> [..., hidden]. on_offsets, if given, is called with each expert's first row among the
-  // sorted ones, u32 [E+1] on the device.
-  Var forward(const Var& x, const std::function<void(const Buffer& offsets)>& on_offsets) const;
+  // sorted ones, u32 [E+1] on the device. The result is added to `onto`, if that is not null.
+  Var forward(const Var& x, const std::function<void(const Buffer& offsets)>& on_offsets,
+              const Var& onto) const;
 
  private:
   struct Projection {

@@ -19,6 +19,7 @@ class Norm {
   Norm(TapeWeights& weights, const std::string& name, const NormSettings& settings)
       : weight_(weights.vector(name)), settings_(settings) {}
 
+  bool is_none() const { return !weight_.value(); }
   // rms_norm over the last axis, or x; x [..., size of the weight].
   Var operator()(const Var& x) const;
   // The same for heads [B, S, H, size of the weight], and their rotation.

@@ -119,14 +119,26 @@ Var decoded(const Matrix& w, DType dtype) {
 
 }  // namespace
 
-Var linear(const Var& x, const Matrix& w, DType out) {
+namespace {
+
+Var product(const Var& x, const Matrix& w, DType out, const Var& addend) {
   if (w.observe) w.observe(x, Buffer());
-  if (w.latent.value()) return matmul(x, decoded(w, x.dtype()), false, true, out);
-  if (w.is_quantized()) return quantized_matmul(x, w.quantized, out);
-  return matmul(x, in_dtype(w.dense, x.dtype()), false, true, out);
+  if (w.latent.value()) return matmul(x, decoded(w, x.dtype()), false, true, out, addend);
+  if (w.is_quantized()) return quantized_matmul(x, w.quantized, out, addend);
+  return matmul(x, in_dtype(w.dense, x.dtype()), false, true, out, addend);
 }
 
+}  // namespace
+
+Var linear(const Var& x, const Matrix& w, DType out) { return product(x, w, out, Var()); }
+
 Var linear(const Var& x, const Matrix& w) { return linear(x, w, x.dtype()); }
+
+Var linear_onto(const Var& onto, const Var& x, const Matrix& w, const Var& bias) {
+  if (!bias.value()) return product(x, w, x.dtype(), onto);
+  const Var y = add_bias(linear(x, w), bias);
+  return onto.value() ? onto + y : y;
+}
 
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets) {
   if (w.observe) w.observe(x, offsets);

@@ -101,6 +101,8 @@ Var in_dtype(const Var& v, DType dtype);
 // y = x W^T, in x's dtype or `out`; x [..., K].
 Var linear(const Var& x, const Matrix& w, DType out);
 Var linear(const Var& x, const Matrix& w);
+// onto + x W^T + bias, in x's dtype; null: without. In one pass where there is no bias.
+Var linear_onto(const Var& onto, const Var& x, const Matrix& w, const Var& bias);
 // With one matrix per expert: x [T, K] sorted by expert, offsets u32 [E+1].
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets);
 // x + bias, the bias in x's dtype; x where the bias is null.

@@ -218,6 +218,38 @@ OpCheck empty_batch_check(const std::string& name, const std::vector<HostTensor>
   return check;
 }
 
+namespace {
+
+// f, plus its last argument.
+template <class Values>
+std::function<Values(const std::vector<Values>&)> plus_last(
+    const std::function<Values(const std::vector<Values>&)>& f) {
+  if (!f) return nullptr;
+  return [f](const std::vector<Values>& x) {
+    Values y = f(x);
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += x.back()[i];
+    return y;
+  };
+}
+
+}  // namespace
+
+OpCheck with_addend(OpCheck check, const HostTensor& addend,
+                    const std::function<Var(const std::vector<Var>&)>& op) {
+  check.name += " + addend";
+  check.inputs.push_back(addend);
+  check.op = op;
+  check.forward = plus_last(check.forward);
+  check.complex_forward = plus_last(check.complex_forward);
+  check.backward = [backward = check.backward](const std::vector<Doubles>& x, const Doubles& dy) {
+    std::vector<Doubles> gradients = backward(x, dy);
+    gradients.push_back(dy);
+    return gradients;
+  };
+  if (!check.differentiable.empty()) check.differentiable.push_back(true);
+  return check;
+}
+
 OpReport measure_op(const Device& device, const OpCheck& check, int runs) {
   const Poison poison(device);
   OpReport report;

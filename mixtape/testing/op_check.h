@@ -53,6 +53,10 @@ struct OpCheck {
 OpCheck empty_batch_check(const std::string& name, const std::vector<HostTensor>& inputs,
                           const std::function<Var(const std::vector<Var>&)>& op, std::size_t zeros = 0);
 
+// The check of an op that adds its result to another input, the last one: `addend` is as the output; `op` takes it too.
+OpCheck with_addend(OpCheck check, const HostTensor& addend,
+                    const std::function<Var(const std::vector<Var>&)>& op);
+
 // What one check found. Errors are the worst element's, in units of its bound: at most 1 where all is well.
 struct OpReport {
   double forward_error = 0.0;

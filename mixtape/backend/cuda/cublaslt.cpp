@@ -199,16 +199,17 @@ LtPlan& MatrixProducts::plan(const gpu::Gemm& g, std::uint32_t align_a, std::uin
 }
 
 void MatrixProducts::run(const gpu::Gemm& gemm, DevicePointer a, DevicePointer b, DevicePointer c,
-                         DevicePointer workspace, Stream stream) {
+                         DevicePointer addend, DevicePointer workspace, Stream stream) {
   if (!handle_) {
     lt_ = &table();
     expect(lt_->Create(&handle_), "a handle");
   }
   const gpu::Gemm g = gpu::with_strides(gemm);
-  LtPlan& p = plan(g, alignment_of(a), alignment_of(b), alignment_of(c));
-  const float alpha = g.alpha, beta = g.accumulate ? 1.0f : 0.0f;
+  const DevicePointer before = addend != 0 ? addend : c;
+  LtPlan& p = plan(g, alignment_of(a), alignment_of(b), alignment_of(c | before));
+  const float alpha = g.alpha, beta = g.accumulate || addend != 0 ? 1.0f : 0.0f;
   const auto pointer = [](DevicePointer at) { return reinterpret_cast<void*>(at); };
-  expect(lt_->Matmul(handle_, p.desc, &alpha, pointer(b), p.b, pointer(a), p.a, &beta, pointer(c), p.c,
+  expect(lt_->Matmul(handle_, p.desc, &alpha, pointer(b), p.b, pointer(a), p.a, &beta, pointer(before), p.c,
                      pointer(c), p.c, &p.choice.algorithm, pointer(workspace), kWorkspaceBytes, stream),
          "a product");
 }

@@ -22,8 +22,8 @@ class MatrixProducts {
   MatrixProducts();
   ~MatrixProducts();
   // Throws not_supported where cuBLASLt is missing or knows no algorithm for the shape.
-  void run(const gpu::Gemm& gemm, DevicePointer a, DevicePointer b, DevicePointer c, DevicePointer workspace,
-           Stream stream);
+  void run(const gpu::Gemm& gemm, DevicePointer a, DevicePointer b, DevicePointer c, DevicePointer addend,
+           DevicePointer workspace, Stream stream);
 
  private:
   using Key = std::tuple<DType, DType, std::int64_t, std::int64_t, std::int64_t, bool, bool, std::int64_t,

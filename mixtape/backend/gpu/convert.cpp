@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "mixtape/backend/gpu/memory_params.h"
+#include "mixtape/backend/gpu/split.h"
 
 namespace mixtape::gpu {
 
@@ -22,6 +23,7 @@ Converted in_dtype(const Call& call, const Argument& x, DType from, DType to, st
 }
 
 void mixed_gemm(const Call& call, Gemm gemm, DType a, DType b) {
+  if (can_split(gemm, a, b)) return split_gemm(call, gemm);
   gemm.in = a == b ? a : DType::f32;
   const Converted first = in_dtype(call, gemm.a, a, gemm.in, gemm.batch * gemm.m * gemm.k);
   const Converted second = in_dtype(call, gemm.b, b, gemm.in, gemm.batch * gemm.k * gemm.n);

@@ -17,8 +17,8 @@ struct Converted {
 };
 Converted in_dtype(const Call& call, const Argument& x, DType from, DType to, std::int64_t count);
 
-// The product of operands of any two value dtypes. Both of one dtype: as it is; otherwise in f32, so that
-// nothing is rounded on the way. `gemm.in` is ignored.
+// The product of operands of any two value dtypes. Both of one dtype: as it is; otherwise in f32, or
+// as split.h says, so that nothing is rounded on the way. `gemm.in` is ignored.
 void mixed_gemm(const Call& call, Gemm gemm, DType a, DType b);
 
 }  // namespace mixtape::gpu

@@ -1,6 +1,7 @@
 // The words that GPU kernels are written in: the common subset of CUDA C++ and the Metal Shading Language.
 //
 //   MIXTAPE_KERNEL(scale_f32, 256, ScaleParams p, Global<const float> x, Global<float> y) {
+//     await_earlier();
 //     const std::int64_t i = global_thread();
 //     if (i < p.count) y[i] = p.factor * x[i];
 //   }
@@ -8,6 +9,8 @@
 // A kernel takes one struct of fixed-width fields by value, then pointers. 256 is the most threads a block
 // may have; MIXTAPE_KERNEL_BLOCKS(name, 256, 2, ...) keeps registers for 2 blocks per multiprocessor.
 // Templates are fine; std, recursion, virtual, double, static and global variables are not.
+//   await_earlier           every thread calls it before it touches device memory: the kernels queued before have ended and
+//                           what they wrote is there. Blocks of a kernel may start while those of the one before end
 //   Global<T>, Shared<T>    pointers to device memory and to memory that a block shares
 //   MIXTAPE_SHARED(T, name, count)   at kernel scope: `name` is a Shared<T>; the count is a constant
 //   MIXTAPE_SHARED_DYNAMIC(T, name)  the launch's shared_bytes

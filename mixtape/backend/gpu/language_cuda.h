@@ -36,6 +36,13 @@ struct f16 {
   std::uint16_t bits;
 };
 
+// The next kernel's blocks may come as soon as there is room for them: they wait here.
+MIXTAPE_DEVICE void await_earlier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 MIXTAPE_DEVICE std::uint32_t bits_of(float v) { return __float_as_uint(v); }
 MIXTAPE_DEVICE float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
 

@@ -30,6 +30,7 @@ struct f16 {
   std::uint16_t bits;
 };
 
+void await_earlier();
 std::uint32_t bits_of(float v);
 float float_of(std::uint32_t bits);
 float to_f32(float v);

@@ -35,6 +35,8 @@ constexpr int kLanes = sim::kLanes;
 
 using f32 = float;
 
+inline void await_earlier() { sim::await_earlier(); }
+
 inline std::uint32_t bits_of(float v) { return std::bit_cast<std::uint32_t>(v); }
 inline float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 

@@ -37,7 +37,8 @@ struct Launch {
   std::uint32_t shared_bytes = 0;
 };
 
-// c[m,n] (+)= alpha * op(a)[m,k] * op(b)[k,n], row-major, `batch` times; f32 sums.
+// c[m,n] (+)= alpha * op(a)[m,k] * op(b)[k,n], row-major, `batch` times; f32 sums. Where there is an addend, c becomes
+// that plus the product: its rows lie as c's.
 struct Gemm {
   DType in = DType::f32;   // of a and b
   DType out = DType::f32;  // `in` or f32
@@ -45,7 +46,7 @@ struct Gemm {
   bool trans_a = false, trans_b = false;
   bool accumulate = false;
   float alpha = 1.0f;
-  Argument a, b, c;
+  Argument a, b, c, addend = {};
   std::int64_t batch = 1;
   // Elements from one row to the next and from one matrix to the next; 0: dense.
   std::int64_t row_a = 0, row_b = 0, row_c = 0;

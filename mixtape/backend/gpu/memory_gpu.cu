@@ -6,6 +6,7 @@ namespace mixtape {
 
 #define FILL(T)                                                                            \
   MIXTAPE_KERNEL(fill_##T, 256, FillParams p, Global<T> y) {                               \
+    await_earlier();                                                                       \
     const T value = from_f32<T>(p.value);                                                  \
     for (std::int64_t i = global_thread(); i < p.count; i += grid_threads()) y[i] = value; \
   }
@@ -28,6 +29,7 @@ MIXTAPE_DEVICE void accumulate(const AccumulateParams& p, Global<const T> x, Glo
 }
 #define ACCUMULATE(T)                                                                                \
   MIXTAPE_KERNEL(accumulate_##T##_kernel, 256, AccumulateParams p, Global<const T> x, Global<T> y) { \
+    await_earlier();                                                                                 \
     accumulate<T>(p, x, y);                                                                          \
   }
 MIXTAPE_VALUE_KERNELS(ACCUMULATE)
@@ -55,6 +57,7 @@ MIXTAPE_DEVICE void convert(const ConvertParams& p, Global<const From> x, Global
 }
 #define CONVERT(FROM, TO)                                                                           \
   MIXTAPE_KERNEL(convert_##FROM##_##TO, 256, ConvertParams p, Global<const FROM> x, Global<TO> y) { \
+    await_earlier();                                                                                \
     convert<FROM, TO>(p, x, y);                                                                     \
   }
 CONVERT(f32, bf16)

@@ -15,17 +15,19 @@ std::map<std::string, Module>& modules() {
 
 }  // namespace
 
+bool is_in_machine_code(const Module& module, int capability) {
+  return std::count(module.machine_code.begin(), module.machine_code.end(), capability) > 0;
+}
+
 bool runs_on(const Module& module, int capability) {
-  const bool is_exact = std::count(module.machine_code.begin(), module.machine_code.end(), capability) > 0;
-  return is_exact || (module.ptx > 0 && module.ptx <= capability);
+  return is_in_machine_code(module, capability) || (module.ptx > 0 && module.ptx <= capability);
 }
 
 std::string kernels_on(int capability) {
   std::size_t in_machine_code = 0, absent = 0;
   int ptx = 0;
   for (const auto& [name, module] : modules()) {
-    const bool is_exact = std::count(module.machine_code.begin(), module.machine_code.end(), capability) > 0;
-    if (is_exact) {
+    if (is_in_machine_code(module, capability)) {
       ++in_machine_code;
     } else if (runs_on(module, capability)) {
       ptx = module.ptx;

@@ -20,6 +20,7 @@ struct Module {
 // Modules enter themselves here before main.
 bool register_module(const Module& module);
 bool runs_on(const Module& module, int capability);
+bool is_in_machine_code(const Module& module, int capability);
 // For people, what a card is served with: "kernels in machine code", or "kernels from PTX for 7.5, without 12
 // for other cards alone".
 std::string kernels_on(int capability);

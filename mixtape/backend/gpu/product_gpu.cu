@@ -5,8 +5,8 @@ namespace mixtape {
 
 // A block per tile of c, matrix after matrix.
 template <class T, class C>
-MIXTAPE_DEVICE void product(const ProductParams& p, Global<const T> a, Global<const T> b, Global<C> c,
-                            Shared<float> tile_a, Shared<float> tile_b) {
+MIXTAPE_DEVICE void product(const ProductParams& p, Global<const T> a, Global<const T> b,
+                            Global<const C> before, Global<C> c, Shared<float> tile_a, Shared<float> tile_b) {
   const std::int64_t tiles_m = (p.m + kProductTile - 1) / kProductTile,
                      tiles_n = (p.n + kProductTile - 1) / kProductTile;
   const std::int64_t matrix = block_x() / (tiles_m * tiles_n),
@@ -23,16 +23,17 @@ MIXTAPE_DEVICE void product(const ProductParams& p, Global<const T> a, Global<co
     MIXTAPE_UNROLL
     for (int j = 0; j < 8; ++j) sums[i][j] *= p.alpha;
   }
-  store_tile_sums(sums, c + (matrix * p.step_c + row * p.row_c + col), p.m - row, p.n - col, p.row_c,
-                  p.accumulate != 0);
+  const std::int64_t at = matrix * p.step_c + row * p.row_c + col;
+  store_tile_sums<C>(sums, c + at, before + at, p.m - row, p.n - col, p.row_c, p.accumulate != 0);
 }
 
 #define PRODUCT(T, C)                                                                           \
   MIXTAPE_KERNEL(product_##T##_##C, 256, ProductParams p, Global<const T> a, Global<const T> b, \
-                 Global<C> c) {                                                                 \
+                 Global<const C> before, Global<C> c) {                                         \
+    await_earlier();                                                                            \
     MIXTAPE_SHARED(float, tile_a, kProductShared);                                              \
     MIXTAPE_SHARED(float, tile_b, kProductShared);                                              \
-    product<T, C>(p, a, b, c, tile_a, tile_b);                                                  \
+    product<T, C>(p, a, b, before, c, tile_a, tile_b);                                          \
   }
 PRODUCT(f32, f32)
 PRODUCT(bf16, bf16)

@@ -39,7 +39,7 @@ void check(const Device& device, const Case& c) {
   CommandEncoder encoder(device);
   encoder.encode({.kernel = str("product_", c.in, "_", c.out),
                   .params = params_bytes(p),
-                  .reads = {upload(device, a), upload(device, b)},
+                  .reads = {upload(device, a), upload(device, b), upload(device, before)},
                   .writes = {y},
                   .grid = {static_cast<std::uint32_t>(tiles(c.m) * tiles(c.n) * c.batch), 1, 1},
                   .block = {256, 1, 1}});

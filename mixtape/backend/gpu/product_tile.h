@@ -86,8 +86,9 @@ MIXTAPE_DEVICE void add_tile_products(const ProductOperand<A>& a, const ProductO
 }
 
 template <class T>
-MIXTAPE_DEVICE void store_tile_sums(const float (&sums)[8][8], Global<T> c, std::int64_t rows,
-                                    std::int64_t cols, std::int64_t row_step, bool accumulate) {
+MIXTAPE_DEVICE void store_tile_sums(const float (&sums)[8][8], Global<T> c, Global<const T> before,
+                                    std::int64_t rows, std::int64_t cols, std::int64_t row_step,
+                                    bool accumulate) {
   const int x = flat_thread() % 16, y = flat_thread() / 16;
   MIXTAPE_UNROLL
   for (int i = 0; i < 8; ++i) {
@@ -96,7 +97,7 @@ MIXTAPE_DEVICE void store_tile_sums(const float (&sums)[8][8], Global<T> c, std:
       const int row = held_index(y, i), col = held_index(x, j);
       if (row >= rows || col >= cols) continue;
       const std::int64_t at = row * row_step + col;
-      c[at] = from_f32<T>(accumulate ? to_f32(c[at]) + sums[i][j] : sums[i][j]);
+      c[at] = from_f32<T>(accumulate ? to_f32(before[at]) + sums[i][j] : sums[i][j]);
     }
   }
 }

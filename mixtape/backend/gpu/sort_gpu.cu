@@ -22,6 +22,7 @@ MIXTAPE_DEVICE std::uint32_t digit_of(const SortParams& p, std::uint32_t key) {
 // counts [digits, tiles]
 MIXTAPE_KERNEL(sort_count, kSortThreads, SortParams p, Global<const std::uint32_t> keys,
                Global<std::uint32_t> counts, Global<std::uint64_t> errors) {
+  await_earlier();
   MIXTAPE_SHARED(std::uint32_t, found, kDigits);
   const int digits = 1 << p.bits;
   for (int d = thread_x(); d < digits; d += threads_x()) found[d] = 0;
@@ -41,6 +42,7 @@ MIXTAPE_KERNEL(sort_count, kSortThreads, SortParams p, Global<const std::uint32_
 
 // A digit per block: its counts become how many keys of that digit the tiles before hold.
 MIXTAPE_KERNEL(sort_scan, 256, SortParams p, Global<std::uint32_t> counts, Global<std::uint32_t> totals) {
+  await_earlier();
   MIXTAPE_SHARED(std::uint32_t, scratch, kLanes);
   const Global<std::uint32_t> row = counts + block_x() * p.tiles;
   std::uint32_t before = 0;
@@ -72,6 +74,7 @@ MIXTAPE_KERNEL(sort_scatter, kSortThreads, SortParams p, Global<const std::uint3
                Global<const std::uint32_t> places, Global<const std::uint32_t> counts,
                Global<const std::uint32_t> totals, Global<std::uint32_t> out_keys,
                Global<std::uint32_t> out_places) {
+  await_earlier();
   MIXTAPE_SHARED(std::uint32_t, ranks, kSortWarps * kDigits);
   MIXTAPE_SHARED(std::uint32_t, scratch, kLanes);
   const int digits = 1 << p.bits, warps = threads_x() / kLanes;
@@ -125,6 +128,7 @@ MIXTAPE_KERNEL(sort_scatter, kSortThreads, SortParams p, Global<const std::uint3
 
 MIXTAPE_KERNEL(sort_begins, 256, SortParams p, Global<const std::uint32_t> keys,
                Global<std::uint32_t> begins) {
+  await_earlier();
   const std::int64_t key = global_thread();
   if (key > p.limit) return;
   std::int64_t low = 0, high = p.count;

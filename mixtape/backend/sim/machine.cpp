@@ -26,6 +26,7 @@ struct Thread {
   std::uint64_t value = 0;  // given to the warp, then taken from it
   int from = 0;
   bool orders = false;
+  bool has_awaited_earlier = false;
   int warp() const { return flat / kLanes; }
 };
 
@@ -192,6 +193,7 @@ void run_block(const std::array<int, 3>& block) {
   ++machine->time;
   for (const auto& thread : machine->threads) {
     thread->place.block = block;
+    thread->has_awaited_earlier = false;
     thread->state = State::ready;
   }
   const std::span<const std::unique_ptr<Thread>> all(machine->threads);
@@ -218,6 +220,8 @@ std::unique_ptr<Thread> make_thread(int flat, const LaunchShape& shape, const Ke
                                    for (;;) {
                                      try {
                                        body(params, views);
+                                       if (!machine->current->has_awaited_earlier)
+                                         fault("ends without await_earlier");
                                      } catch (const std::bad_alloc&) {
                                        machine->is_out_of_memory = true;
                                      }
@@ -244,6 +248,8 @@ std::byte* View::check(std::int64_t at, std::size_t size, const char* access) co
     fault(str(name_, ": ", access, " of ", size, " bytes at byte ", at - begin_, ", expected 0 to ",
               end_ - begin_ - 1));
   }
+  if (!region_->is_shared && !machine->current->has_awaited_earlier)
+    fault(str(name_, ": ", access, " before await_earlier"));
   if (at % static_cast<std::int64_t>(size) != 0)
     fault(str(name_, ": ", access, " of ", size, " bytes at byte ", at, ", which is not aligned"));
   return region_->bytes.data() + at;
@@ -306,6 +312,8 @@ std::uint32_t lane_ballot(bool vote) {
     all |= static_cast<std::uint32_t>(lane_exchange(vote ? 1 : 0, lane, false)) << lane;
   return all;
 }
+
+void await_earlier() { machine->current->has_awaited_earlier = true; }
 
 View shared_view(const char* name, std::size_t bytes) {
   for (auto& [known, region] : machine->shared) {

@@ -139,6 +139,7 @@ class Pointer : public View {
 };
 
 // Called by kernels through the kernel language.
+void await_earlier();
 void block_barrier(int line);
 // Gives `value` to the warp, takes that of lane `from`. `orders` makes it a barrier for memory too.
 std::uint64_t lane_exchange(std::uint64_t value, int from, bool orders);

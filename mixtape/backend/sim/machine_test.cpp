@@ -55,6 +55,11 @@ TEST(Machine, FindsRaces) {
   EXPECT_THAT(fault_of("test_blocks_race", 2), HasSubstr("a write of byte 0 races with a write by block 0"));
 }
 
+TEST(Machine, FindsKernelsThatDoNotAwaitEarlierOnes) {
+  EXPECT_THAT(fault_of("test_reads_early"), HasSubstr("argument 0: read before await_earlier"));
+  EXPECT_THAT(fault_of("test_never_awaits"), HasSubstr("thread (63,0,0): ends without await_earlier"));
+}
+
 TEST(Machine, FindsAccessesOutsideAndUnaligned) {
   EXPECT_THAT(fault_of("test_off_by_one"),
               HasSubstr("thread (64,0,0): argument 0: read of 4 bytes at byte 256, expected 0 to 255"));

@@ -128,6 +128,7 @@ class SimQueue final : public gpu::Queue {
     check_matrix("b", g.b, g.in, g.trans_b ? g.n : g.k, g.trans_b ? g.k : g.n, g.row_b, g.step_b, g.batch,
                  true);
     check_matrix("c", g.c, g.out, g.m, g.n, g.row_c, g.step_c, g.batch, g.accumulate);
+    if (g.addend.memory) check_matrix("addend", g.addend, g.out, g.m, g.n, g.row_c, g.step_c, g.batch, true);
     for (std::int64_t b = 0; b < g.batch; ++b) {
       for (std::int64_t i = 0; i < g.m; ++i) {
         for (std::int64_t j = 0; j < g.n; ++j) product(g, b, i, j);
@@ -179,7 +180,9 @@ class SimQueue final : public gpu::Queue {
       sum += element(g.a, g.in, b * g.step_a + a_at) * element(g.b, g.in, b * g.step_b + b_at);
     }
     const std::int64_t at = b * g.step_c + i * g.row_c + j;
-    const double before = g.accumulate ? element(g.c, g.out, at) : 0.0;
+    const double before = g.addend.memory ? element(g.addend, g.out, at)
+                          : g.accumulate  ? element(g.c, g.out, at)
+                                          : 0.0;
     set_element(g.c, g.out, at, g.alpha * sum + before);
   }
 

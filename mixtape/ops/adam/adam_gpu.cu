@@ -89,6 +89,7 @@ MIXTAPE_DEVICE void adam_step(const AdamGroupParams& a, int tensor, float unit, 
 #define ADAM(P, G, M)                                                                                    \
   MIXTAPE_KERNEL(adam_step_##P##_##G##_##M, 256, AdamGroupParams a, Global<const float> units,           \
                  ADAM_OF(const G, g), ADAM_OF(P, p), ADAM_OF(M, m), ADAM_OF(M, v)) {                     \
+    await_earlier();                                                                                     \
     const int tensor = tensor_of_block(a);                                                               \
     adam_step<P, G, M>(a, tensor, units[a.first_tensor + tensor], ADAM_ONE(g), ADAM_ONE(p), ADAM_ONE(m), \
                        ADAM_ONE(v));                                                                     \
@@ -128,6 +129,7 @@ MIXTAPE_DEVICE float squares_of_thread(Global<const T> x, std::int64_t begin, st
 }
 #define SQUARES(T)                                                                                     \
   MIXTAPE_KERNEL(squares_of_blocks_##T, 256, SquaresParams p, Global<const T> x, Global<float> sums) { \
+    await_earlier();                                                                                   \
     MIXTAPE_SHARED(float, scratch, 32);                                                                \
     constexpr int kPack = 16 / sizeof(T);                                                              \
     const std::int64_t begin = block_x() * kAdamBlock;                                                 \
@@ -141,6 +143,7 @@ MIXTAPE_VALUE_KERNELS(SQUARES)
 
 // All sums by one block.
 MIXTAPE_KERNEL(squares_of_all, 1024, SquaresParams p, Global<const float> sums, Global<float> out) {
+  await_earlier();
   MIXTAPE_SHARED(float, scratch, 32);
   float mine = 0.0f;
   for (std::int64_t i = thread_x(); i < p.count; i += threads_x()) mine += sums[i];

@@ -166,6 +166,7 @@ MIXTAPE_DEVICE void attention_forward_tensor(const AttentionParams& p, Global<co
                         Global<const T> q, Global<const T> k, Global<const T> v, Global<const float> sinks, \
                         Global<const std::int32_t> lengths, Global<T> y, Global<float> lse,                 \
                         Global<std::uint64_t> errors) {                                                     \
+    await_earlier();                                                                                        \
     MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                      \
     attention_forward_tensor<T, D, KEYS, MTILES, THREADS>(p, q, k, v, sinks, lengths, y, lse, errors,       \
                                                           memory);                                          \
@@ -347,6 +348,7 @@ MIXTAPE_DEVICE void attention_dkv_tensor(const AttentionParams& p, const TensorR
                         Global<const bf16> k, Global<const bf16> v, Global<const bf16> dy,                   \
                         Global<const float> lse, Global<const float> delta,                                  \
                         Global<const std::int32_t> lengths, Global<bf16> dq, Global<std::uint64_t> errors) { \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                                    \
     attention_dq_tensor<D, KEYS, 256>(p, {q, k, v, dy, lse, delta}, lengths, dq, errors, memory);            \
   }
@@ -359,6 +361,7 @@ DQ_TENSOR(256, 32, 1)
       attention_##NAME##_tensor_##D, 256, 1, AttentionParams p, Global<const bf16> q, Global<const bf16> k, \
       Global<const bf16> v, Global<const bf16> dy, Global<const float> lse, Global<const float> delta,      \
       Global<const std::int32_t> lengths, Global<bf16> dk, Global<bf16> dv, Global<std::uint64_t> errors) { \
+    await_earlier();                                                                                        \
     MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                                   \
     MIXTAPE_SHARED(float, row_values, 4 * QUERIES);                                                         \
     attention_dkv_tensor<D, QUERIES, 256, WANTS_KEYS, WANTS_VALUES>(p, {q, k, v, dy, lse, delta}, lengths,  \

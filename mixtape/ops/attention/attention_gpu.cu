@@ -228,6 +228,7 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
                         Global<const T> k, Global<const T> v, Global<const float> sinks,                \
                         Global<const std::int32_t> lengths, Global<T> y, Global<float> lse,             \
                         Global<std::uint64_t> errors) {                                                 \
+    await_earlier();                                                                                    \
     MIXTAPE_SHARED(float, tile_a, kTile* kPitch);                                                       \
     MIXTAPE_SHARED(float, tile_b, kTile* kPitch);                                                       \
     attention_forward<T, CHUNKS>(p, q, k, v, sinks, lengths, y, lse, errors, tile_a, tile_b);           \
@@ -255,6 +256,7 @@ MIXTAPE_DEVICE void attention_delta(const AttentionParams& p, Global<const T> y,
 #define DELTA(T)                                                                                     \
   MIXTAPE_KERNEL(attention_delta_##T, 256, AttentionParams p, Global<const T> y, Global<const T> dy, \
                  Global<float> delta) {                                                              \
+    await_earlier();                                                                                 \
     attention_delta<T>(p, y, dy, delta);                                                             \
   }
 MIXTAPE_VALUE_KERNELS(DELTA)
@@ -262,6 +264,7 @@ MIXTAPE_VALUE_KERNELS(DELTA)
 // A block per head: -sum over the batch and the queries of exp(sink - lse) * delta.
 MIXTAPE_KERNEL(attention_dsinks, 256, AttentionParams p, Global<const float> sinks, Global<const float> lse,
                Global<const float> delta, Global<float> dsinks) {
+  await_earlier();
   MIXTAPE_SHARED(float, scratch, 32);
   const std::int64_t head = block_x(), count = p.batch * p.q_len;
   const float sink = sinks[head];
@@ -376,6 +379,7 @@ MIXTAPE_DEVICE void attention_dkv(const AttentionParams& p, const AttentionReads
                         Global<const T> k, Global<const T> v, Global<const T> dy, Global<const float> lse, \
                         Global<const float> delta, Global<const std::int32_t> lengths, Global<T> gradient, \
                         Global<std::uint64_t> errors) {                                                    \
+    await_earlier();                                                                                       \
     MIXTAPE_SHARED(float, tile_a, kTile* kPitch);                                                          \
     MIXTAPE_SHARED(float, tile_b, kTile* kPitch);                                                          \
     __VA_ARGS__(p, {q, k, v, dy, lse, delta}, lengths, gradient, errors, tile_a, tile_b);                  \

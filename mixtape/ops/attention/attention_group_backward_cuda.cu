@@ -183,6 +183,7 @@ MIXTAPE_DEVICE void attention_dkv_group(const AttentionParams& p, const TensorRe
                  Global<const bf16> k, Global<const bf16> v, Global<const bf16> dy, Global<const float> lse, \
                  Global<const float> delta, Global<const std::int32_t> lengths, Global<bf16> dq,             \
                  Global<std::uint64_t> errors) {                                                             \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                                    \
     attention_dq_group<D, KEYS>(p, {q, k, v, dy, lse, delta}, lengths, dq, errors, memory);                  \
   }
@@ -194,6 +195,7 @@ DQ_GROUP(128, 64)
                  Global<const bf16> k, Global<const bf16> v, Global<const bf16> dy, Global<const float> lse, \
                  Global<const float> delta, Global<const std::int32_t> lengths, Global<bf16> dk,             \
                  Global<bf16> dv, Global<std::uint64_t> errors) {                                            \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                                    \
     MIXTAPE_SHARED(float, row_values, 4 * QUERIES);                                                          \
     attention_dkv_group<D, QUERIES>(p, {q, k, v, dy, lse, delta}, lengths, dk, dv, errors, memory,           \

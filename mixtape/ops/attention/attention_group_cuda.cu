@@ -136,6 +136,7 @@ MIXTAPE_DEVICE void attention_forward_group(const AttentionParams& p, Global<con
                  Global<const T> k, Global<const T> v, Global<const float> sinks,                            \
                  Global<const std::int32_t> lengths, Global<T> y, Global<float> lse,                         \
                  Global<std::uint64_t> errors) {                                                             \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                       \
     attention_forward_group<T, D>(p, q, k, v, sinks, lengths, y, lse, errors, memory);                       \
   }

@@ -14,6 +14,7 @@ MIXTAPE_DEVICE float outer_scale(const BlockScalesParams& p, float d) {
 // A group per thread.
 MIXTAPE_KERNEL(block_scales_forward, 256, BlockScalesParams p, Global<const float> d, Global<const float> u,
                Global<float> y) {
+  await_earlier();
   const std::int64_t i = global_thread();
   if (i >= p.blocks * p.groups) return;
   const float scale = outer_scale(p, d[i / p.groups]);
@@ -23,6 +24,7 @@ MIXTAPE_KERNEL(block_scales_forward, 256, BlockScalesParams p, Global<const floa
 // A block per thread.
 MIXTAPE_KERNEL(block_scales_backward, 256, BlockScalesParams p, Global<const float> dy, Global<const float> d,
                Global<const float> u, Global<float> dd, Global<float> du) {
+  await_earlier();
   const std::int64_t b = global_thread();
   if (b >= p.blocks) return;
   const float scale = outer_scale(p, d[b]);

@@ -111,8 +111,7 @@ MIXTAPE_DEVICE void put_values(Global<T> to, const float (&values)[N], bool accu
   Pack<T, N> pack;
   if (accumulate) pack = load_pack<N>(to);
   MIXTAPE_UNROLL
-  for (int c = 0; c < N; ++c)
-    pack.v[c] = from_f32<T>(accumulate ? to_f32(pack.v[c]) + values[c] : values[c]);
+  for (int c = 0; c < N; ++c) pack.v[c] = from_f32<T>(accumulate ? to_f32(pack.v[c]) + values[c] : values[c]);
   store_pack(to, pack);
 }
 
@@ -207,18 +206,20 @@ MIXTAPE_DEVICE void conv_backward(const CausalConv1dParams& p, Global<const T> x
   if ((p.wanted & (p.dw | p.dbias)) != 0) own.write(p, place, shares);
 }
 
-#define CONV_AS(NAME, KERNEL, T, W, MOST, N)                                                                     \
-  MIXTAPE_KERNEL(causal_conv1d_forward_##KERNEL##_##NAME, 256, CausalConv1dParams p, Global<const T> x,          \
-                 Global<const W> w, Global<const W> bias, Global<const T> history, Global<T> y) {                \
-    conv_forward<T, W, MOST, N>(p, x, w, bias, history, y);                                                      \
-  }                                                                                                              \
-  MIXTAPE_KERNEL(causal_conv1d_backward_##KERNEL##_##NAME, 256, CausalConv1dParams p, Global<const T> x,         \
-                 Global<const W> w, Global<const W> bias, Global<const T> history, Global<const T> dy,           \
-                 Global<T> dx, Global<T> dhistory, Global<float> shares) {                                       \
-    conv_backward<T, W, MOST, N>(p, x, w, bias, history, dy, dx, dhistory, shares);                              \
+#define CONV_AS(NAME, KERNEL, T, W, MOST, N)                                                             \
+  MIXTAPE_KERNEL(causal_conv1d_forward_##KERNEL##_##NAME, 256, CausalConv1dParams p, Global<const T> x,  \
+                 Global<const W> w, Global<const W> bias, Global<const T> history, Global<T> y) {        \
+    await_earlier();                                                                                     \
+    conv_forward<T, W, MOST, N>(p, x, w, bias, history, y);                                              \
+  }                                                                                                      \
+  MIXTAPE_KERNEL(causal_conv1d_backward_##KERNEL##_##NAME, 256, CausalConv1dParams p, Global<const T> x, \
+                 Global<const W> w, Global<const W> bias, Global<const T> history, Global<const T> dy,   \
+                 Global<T> dx, Global<T> dhistory, Global<float> shares) {                               \
+    await_earlier();                                                                                     \
+    conv_backward<T, W, MOST, N>(p, x, w, bias, history, dy, dx, dhistory, shares);                      \
   }
-#define CONV(KERNEL, T, W)                 \
-  CONV_AS(four, KERNEL, T, W, 4, 2)        \
+#define CONV(KERNEL, T, W)          \
+  CONV_AS(four, KERNEL, T, W, 4, 2) \
   CONV_AS(any, KERNEL, T, W, kMostConvTaps, 1)
 CONV(f32, f32, f32)
 CONV(bf16, bf16, bf16)
@@ -227,19 +228,20 @@ CONV(bf16_w_f32, bf16, f32)
 CONV(f16_w_f32, f16, f32)
 
 // A thread adds up one column of the shares: a tap of a channel, or its bias.
-#define CONV_WEIGHT(W)                                                                                            \
-  MIXTAPE_KERNEL(causal_conv1d_backward_weight_##W, 256, CausalConv1dParams p, Global<const float> shares,        \
-                 Global<W> dw, Global<W> dbias) {                                                                 \
-    const std::int64_t column = global_thread(), step = (p.taps + 1) * p.channels;                                \
-    if (column >= step) return;                                                                                   \
-    const std::int64_t j = column / p.channels, c = column % p.channels;                                          \
-    const std::uint32_t bit = j < p.taps ? p.dw : p.dbias;                                                        \
-    if ((p.wanted & bit) == 0) return;                                                                            \
-    float sum = 0.0f;                                                                                             \
-    MIXTAPE_UNROLL_4                                                                                              \
-    for (std::int64_t r = 0; r < p.batch * p.runs(); ++r) sum += shares[r * step + column];                       \
-    const float values[1] = {sum};                                                                                \
-    put_values<1>(j < p.taps ? dw + (c * p.taps + j) : dbias + c, values, (p.accumulate & bit) != 0);             \
+#define CONV_WEIGHT(W)                                                                                     \
+  MIXTAPE_KERNEL(causal_conv1d_backward_weight_##W, 256, CausalConv1dParams p, Global<const float> shares, \
+                 Global<W> dw, Global<W> dbias) {                                                          \
+    await_earlier();                                                                                       \
+    const std::int64_t column = global_thread(), step = (p.taps + 1) * p.channels;                         \
+    if (column >= step) return;                                                                            \
+    const std::int64_t j = column / p.channels, c = column % p.channels;                                   \
+    const std::uint32_t bit = j < p.taps ? p.dw : p.dbias;                                                 \
+    if ((p.wanted & bit) == 0) return;                                                                     \
+    float sum = 0.0f;                                                                                      \
+    MIXTAPE_UNROLL_4                                                                                       \
+    for (std::int64_t r = 0; r < p.batch * p.runs(); ++r) sum += shares[r * step + column];                \
+    const float values[1] = {sum};                                                                         \
+    put_values<1>(j < p.taps ? dw + (c * p.taps + j) : dbias + c, values, (p.accumulate & bit) != 0);      \
   }
 MIXTAPE_VALUE_KERNELS(CONV_WEIGHT)
 

@@ -5,6 +5,7 @@ namespace mixtape {
 
 // 256 columns of a row per block.
 MIXTAPE_KERNEL(cholesky_copy_lower, 256, CholeskyParams p, Global<const float> h, Global<float> factor) {
+  await_earlier();
   const std::int64_t parts = (p.size + 255) / 256, line = block_x() / parts;
   const std::int64_t row = line % p.size, col = (block_x() - line * parts) * 256 + thread_x();
   if (col >= p.size) return;
@@ -23,6 +24,7 @@ MIXTAPE_DEVICE float note_pivot(float pivot, float min_pivot) {
 
 // The square on the diagonal, one matrix per block.
 MIXTAPE_KERNEL(cholesky_diagonal, 256, CholeskyGpuParams p, Global<float> factor, Global<float> min_pivots) {
+  await_earlier();
   MIXTAPE_SHARED(float, square, kCholeskyBlock* kCholeskyStride);
   const Global<float> first = factor + ((block_x() * p.size + p.begin) * p.size + p.begin);
   for (int at = thread_x(); at < p.rows * p.rows; at += 256) {
@@ -56,6 +58,7 @@ MIXTAPE_KERNEL(cholesky_diagonal, 256, CholeskyGpuParams p, Global<float> factor
 // A column left of the square D per thread: x with D^T x = what is there. Rows that a last block lacks are those
 // of a unit matrix.
 MIXTAPE_KERNEL(cholesky_panel, kCholeskyBlock, CholeskyGpuParams p, Global<float> factor) {
+  await_earlier();
   MIXTAPE_SHARED(float, square, kCholeskyBlock* kCholeskyBlock);
   const std::int64_t parts = p.begin / kCholeskyBlock, matrix = block_x() / parts;
   const Global<float> rows = factor + (matrix * p.size + p.begin) * p.size;

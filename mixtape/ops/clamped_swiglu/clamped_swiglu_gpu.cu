@@ -19,6 +19,7 @@ struct ClampedSwiglu {
 #define FORWARD(T)                                                                                        \
   MIXTAPE_KERNEL(clamped_swiglu_forward_##T, 256, ClampedSwigluParams p, Global<const T> gate,            \
                  Global<const T> up, Global<T> y) {                                                       \
+    await_earlier();                                                                                      \
     stream(Streams<T, 2, 1>{{gate, up}, {y}, {true}, {false}}, p.count, ClampedSwiglu{p.alpha, p.limit}); \
   }
 MIXTAPE_VALUE_KERNELS(FORWARD)
@@ -38,6 +39,7 @@ struct ClampedSwigluBackward {
 #define BACKWARD(T)                                                                             \
   MIXTAPE_KERNEL(clamped_swiglu_backward_##T, 256, ClampedSwigluParams p, Global<const T> gate, \
                  Global<const T> up, Global<const T> dy, Global<T> dgate, Global<T> dup) {      \
+    await_earlier();                                                                            \
     const Streams<T, 3, 2> s{{gate, up, dy},                                                    \
                              {dgate, dup},                                                      \
                              {(p.wanted & p.dgate) != 0, (p.wanted & p.dup) != 0},              \

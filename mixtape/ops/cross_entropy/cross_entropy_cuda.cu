@@ -68,6 +68,7 @@ MIXTAPE_DEVICE void cross_entropy_cluster(const CrossEntropyParams& p, Global<co
                          sizeof(T) == 4 && HELD == 10 ? 1 : BLOCKS, CrossEntropyParams p, Global<const T> x, \
                          Global<const std::uint32_t> targets, Global<const float> dloss, Global<float> loss, \
                          Global<T> dx, Global<std::uint64_t> errors) {                                       \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED(float, parts, (ClusterMeeting<SIZE, kWarps<T>, 2>::kFloats));                             \
     MIXTAPE_SHARED(std::uint64_t, arrivals, 2);                                                              \
     MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                       \

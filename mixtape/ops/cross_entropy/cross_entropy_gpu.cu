@@ -44,6 +44,7 @@ MIXTAPE_DEVICE void cross_entropy_forward(const CrossEntropyParams& p, Global<co
   MIXTAPE_KERNEL(cross_entropy_forward_##T, 512, CrossEntropyParams p, Global<const T> x,    \
                  Global<const std::uint32_t> targets, Global<float> loss, Global<float> lse, \
                  Global<std::uint64_t> errors) {                                             \
+    await_earlier();                                                                         \
     MIXTAPE_SHARED(float, scratch, 32);                                                      \
     cross_entropy_forward<T>(p, x, targets, loss, lse, errors, scratch);                     \
   }
@@ -94,6 +95,7 @@ MIXTAPE_DEVICE void cross_entropy_backward(const CrossEntropyParams& p, Global<c
   MIXTAPE_KERNEL(cross_entropy_backward_##T, 256, CrossEntropyParams p, Global<const T> x,                \
                  Global<const std::uint32_t> targets, Global<const float> lse, Global<const float> dloss, \
                  Global<T> dx, Global<std::uint64_t> errors) {                                            \
+    await_earlier();                                                                                      \
     cross_entropy_backward<T>(p, x, targets, lse, dloss, dx, errors);                                     \
   }
 MIXTAPE_VALUE_KERNELS(BACKWARD)

@@ -36,6 +36,7 @@ struct pow_op {
 
 #define FORWARD(OP, T)                                                                                       \
   MIXTAPE_KERNEL(OP##_forward_##T, 256, BinaryParams p, Global<const T> a, Global<const T> b, Global<T> y) { \
+    await_earlier();                                                                                         \
     stream(Streams<T, 2, 1>{{a, b}, {y}, {true}, {false}}, p.count, OP##_op(),                               \
            Periods<2>{{p.a_count, p.b_count}, p.count});                                                     \
   }
@@ -103,6 +104,7 @@ struct BinaryBackward {
 #define BACKWARD(OP, T)                                                                           \
   MIXTAPE_KERNEL(OP##_##T, 256, BinaryBackwardParams p, Global<const T> dy, Global<const T> self, \
                  Global<const T> other, Global<T> dx) {                                           \
+    await_earlier();                                                                              \
     stream(Streams<T, 3, 1>{{dy, self, other}, {dx}, {true}, {p.accumulate != 0}}, p.cols,        \
            BinaryBackward<OP##_op>(), Periods<3>{{p.cols, p.cols, p.other_count}, p.cols});       \
   }
@@ -141,6 +143,7 @@ MIXTAPE_DEVICE void backward_sum(const BackwardSumParams& p, Global<const T> dy,
 #define SUM_KERNEL(OP, T, NAME, N)                                                                       \
   MIXTAPE_KERNEL(OP##_sum_##T##NAME, 256, BackwardSumParams p, Global<const T> dy, Global<const T> self, \
                  Global<const T> other, Global<float> partials) {                                        \
+    await_earlier();                                                                                     \
     MIXTAPE_SHARED(float, rows, 256 * (N));                                                              \
     backward_sum<OP##_op, T, N>(p, dy, self, other, partials, rows);                                     \
   }
@@ -152,6 +155,7 @@ MIXTAPE_BINARY_BACKWARD_SUMS(SUMS)
 #define ADD(T)                                                                                 \
   MIXTAPE_KERNEL(binary_backward_add_##T, 256, PartialsParams p, Global<const float> partials, \
                  Global<T> dx) {                                                               \
+    await_earlier();                                                                           \
     MIXTAPE_SHARED(float, scratch, 32 * kPartialCols);                                         \
     add_partials<T>(p, partials, dx, scratch);                                                 \
   }

@@ -75,6 +75,7 @@ MIXTAPE_DEVICE void cast(const UnaryParams& p, Global<const From> x, Global<To> 
 
 #define CAST(FROM, TO)                                                                         \
   MIXTAPE_KERNEL(cast_##FROM##_##TO, 256, UnaryParams p, Global<const FROM> x, Global<TO> y) { \
+    await_earlier();                                                                           \
     cast<FROM, TO>(p, x, y);                                                                   \
   }
 #define CASTS(FROM) \

@@ -55,10 +55,12 @@ MIXTAPE_DEVICE void scale_rows_backward_s(const ScaleRowsParams& p, Global<const
 #define KERNELS_BY(T, NAME, N)                                                                               \
   MIXTAPE_KERNEL(scale_rows_forward_##T##NAME, 256, ScaleRowsParams p, Global<const T> x, Global<const T> s, \
                  Global<T> y) {                                                                              \
+    await_earlier();                                                                                         \
     scale_rows<T, N>(p, x, s, y);                                                                            \
   }                                                                                                          \
   MIXTAPE_KERNEL(scale_rows_backward_s_##T##NAME, 256, ScaleRowsParams p, Global<const T> x,                 \
                  Global<const T> dy, Global<T> ds) {                                                         \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED(float, scratch, 32);                                                                      \
     scale_rows_backward_s<T, N>(p, x, dy, ds, scratch);                                                      \
   }

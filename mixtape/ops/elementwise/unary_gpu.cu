@@ -105,10 +105,12 @@ struct UnaryBackward {
 
 #define KERNELS(OP, T)                                                                             \
   MIXTAPE_KERNEL(OP##_forward_##T, 256, UnaryParams p, Global<const T> x, Global<T> y) {           \
+    await_earlier();                                                                               \
     stream(Streams<T, 1, 1>{{x}, {y}, {true}, {false}}, p.count, UnaryForward<OP##_op>{p.factor}); \
   }                                                                                                \
   MIXTAPE_KERNEL(OP##_backward_##T, 256, UnaryParams p, Global<const T> saved, Global<const T> dy, \
                  Global<T> dx) {                                                                   \
+    await_earlier();                                                                               \
     stream(Streams<T, 2, 1>{{saved, dy}, {dx}, {true}, {p.accumulate != 0}}, p.count,              \
            UnaryBackward<OP##_op>{p.factor});                                                      \
   }

@@ -46,6 +46,7 @@ MIXTAPE_DEVICE void embedding_forward(const EmbeddingParams& p, Global<const T> 
 #define FORWARD(T)                                                                             \
   MIXTAPE_KERNEL(embedding_forward_##T, 256, EmbeddingParams p, Global<const T> table,         \
                  Global<const std::uint32_t> ids, Global<T> y, Global<std::uint64_t> errors) { \
+    await_earlier();                                                                           \
     embedding_forward<T>(p, table, ids, y, errors);                                            \
   }
 MIXTAPE_VALUE_KERNELS(FORWARD)
@@ -105,6 +106,7 @@ MIXTAPE_DEVICE void embedding_blocks(const EmbeddingParams& p, Global<const T> d
   MIXTAPE_KERNEL(embedding_blocks_##T##name, 256, EmbeddingParams p, Global<const T> dy,    \
                  Global<const std::uint32_t> keys, Global<const std::uint32_t> places,      \
                  Global<const std::uint32_t> begins, Global<float> sums) {                  \
+    await_earlier();                                                                        \
     const FullBlock b = full_block(p, keys, begins);                                        \
     if (!b.exists) return;                                                                  \
     embedding_blocks<T, N>(p, dy, places, b.first, sums + row_offset(block_x(), p.hidden)); \
@@ -117,6 +119,7 @@ MIXTAPE_VALUE_KERNELS(BLOCKS)
 // The sums of a segment's full blocks, left to right, into the first's row.
 MIXTAPE_KERNEL(embedding_add_blocks, 256, EmbeddingParams p, Global<const std::uint32_t> keys,
                Global<const std::uint32_t> begins, Global<float> sums) {
+  await_earlier();
   constexpr int kRows = 16;
   const FullBlock b = full_block(p, keys, begins);
   const std::int64_t blocks = (b.end - b.begin) / kSegmentBlock;
@@ -181,6 +184,7 @@ MIXTAPE_DEVICE void embedding_backward_rows(const EmbeddingParams& p, Global<con
   MIXTAPE_KERNEL(embedding_backward_##T##name, 256, EmbeddingParams p, Global<const T> dy, \
                  Global<const std::uint32_t> places, Global<const std::uint32_t> begins,   \
                  Global<const float> sums, Global<T> dtable) {                             \
+    await_earlier();                                                                       \
     embedding_backward_rows<T, N>(p, dy, places, begins, sums, dtable);                    \
   }
 #define BACKWARD(T)                      \

@@ -48,7 +48,8 @@ MIXTAPE_DEVICE FitPair fit_usable(FitPair wanted, FitPair other) {
   return is_finite(wanted.scale) && is_finite(wanted.bias) && wanted.scale != 0.0f ? wanted : other;
 }
 
-MIXTAPE_DEVICE FitSums fit_sums(const FitSearch& g, Shared<const float> w, Shared<const float> h, FitPair at) {
+MIXTAPE_DEVICE FitSums fit_sums(const FitSearch& g, Shared<const float> w, Shared<const float> h,
+                                FitPair at) {
   FitSums s{0.0f, fit_code(g.largest, g.mean, at), 0.0f, 0.0f, 0.0f, 0.0f};
   MIXTAPE_UNROLL_4
   for (int c = 0; c < g.size; ++c) {
@@ -74,13 +75,13 @@ MIXTAPE_DEVICE FitPair fit_refit_bias(const FitSearch& g, const FitSums& s, FitP
 template <class S>
 MIXTAPE_DEVICE FitPair fit_least_squares(const FitSearch& g, const FitSums& s, FitPair at) {
   const float moment = g.total * s.qq, determinant = moment - s.q * s.q;
-  const float change =
-      determinant > moment * 0x1p-20f ? (g.total * s.qr - s.q * s.r) / determinant : 0.0f;
+  const float change = determinant > moment * 0x1p-20f ? (g.total * s.qr - s.q * s.r) / determinant : 0.0f;
   return fit_refit_bias<S>(g, s, at, fit_stored<S>(g, at.scale + change));
 }
 
 template <class S>
-MIXTAPE_DEVICE void fit_follow(FitSearch& g, Shared<const float> w, Shared<const float> h, FitPair at, int turns) {
+MIXTAPE_DEVICE void fit_follow(FitSearch& g, Shared<const float> w, Shared<const float> h, FitPair at,
+                               int turns) {
   for (int turn = 0; turn < turns; ++turn) {
     const FitSums s = fit_sums(g, w, h, at);
     if (s.error < g.error) {
@@ -141,7 +142,8 @@ MIXTAPE_DEVICE float load_importance(const FitAffineGpuParams& p, Global<const f
   for (int c = 0; c < p.group_size; ++c) largest = raw[c] > largest ? static_cast<float>(raw[c]) : largest;
   const float inverse = fit_unit(largest).inverse;
   for (int c = 0; c < p.group_size; ++c) total += raw[c] * inverse;
-  for (int c = thread_x(); c < p.group_size; c += threads_x()) h[c] = largest > 0.0f ? raw[c] * inverse : 1.0f;
+  for (int c = thread_x(); c < p.group_size; c += threads_x())
+    h[c] = largest > 0.0f ? raw[c] * inverse : 1.0f;
   return largest > 0.0f ? total : static_cast<float>(p.group_size);
 }
 
@@ -209,10 +211,11 @@ MIXTAPE_DEVICE void store_group(Global<const float> w, const FitSearch& g, int b
 template <class S>
 MIXTAPE_DEVICE void fit_affine(const FitAffineGpuParams& p, Global<const float> weight,
                                Global<const float> importance, Global<std::uint32_t> words, Global<S> scales,
-                               Global<S> biases, Global<std::uint64_t> errors, Shared<float> w, Shared<float> raw,
-                               Shared<float> h) {
+                               Global<S> biases, Global<std::uint64_t> errors, Shared<float> w,
+                               Shared<float> raw, Shared<float> h) {
   const std::int64_t groups = p.cols / p.group_size, group = block_x() % groups;
-  const std::int64_t row_block = block_x() / groups % p.row_blocks, expert = block_x() / groups / p.row_blocks;
+  const std::int64_t row_block = block_x() / groups % p.row_blocks,
+                     expert = block_x() / groups / p.row_blocks;
   const int threads = threads_x(), stride = threads + 1;
   const std::int64_t first = row_block * threads;
   const int rows = static_cast<int>(p.rows - first < threads ? p.rows - first : threads);
@@ -227,7 +230,8 @@ MIXTAPE_DEVICE void fit_affine(const FitAffineGpuParams& p, Global<const float> 
   g.largest = static_cast<float>((1 << p.bits) - 1);
   g.low = g.error = float_of(0x7f800000u);
   g.high = -g.low;
-  g.total = load_importance(p, importance, expert * p.cols + group * p.group_size, row_block == 0, raw, h, errors);
+  g.total =
+      load_importance(p, importance, expert * p.cols + group * p.group_size, row_block == 0, raw, h, errors);
   barrier();
   if (thread_x() >= rows) return;
   const std::int64_t row = expert * p.rows + first + thread_x();
@@ -244,14 +248,15 @@ MIXTAPE_DEVICE void fit_affine(const FitAffineGpuParams& p, Global<const float> 
   store_group(weight + position, g, p.bits, fit, words + position / 32 * p.bits);
 }
 
-#define FIT_AFFINE(S)                                                                                          \
-  MIXTAPE_KERNEL(fit_affine_##S, 256, FitAffineGpuParams p, Global<const float> weight,                        \
-                 Global<const float> importance, Global<std::uint32_t> words, Global<S> scales, Global<S> biases, \
-                 Global<std::uint64_t> errors) {                                                               \
-    MIXTAPE_SHARED(float, w, kFitMemory);                                                                      \
-    MIXTAPE_SHARED(float, raw, kLargestGroup);                                                                 \
-    MIXTAPE_SHARED(float, h, kLargestGroup);                                                                   \
-    fit_affine<S>(p, weight, importance, words, scales, biases, errors, w, raw, h);                            \
+#define FIT_AFFINE(S)                                                                           \
+  MIXTAPE_KERNEL(fit_affine_##S, 256, FitAffineGpuParams p, Global<const float> weight,         \
+                 Global<const float> importance, Global<std::uint32_t> words, Global<S> scales, \
+                 Global<S> biases, Global<std::uint64_t> errors) {                              \
+    await_earlier();                                                                            \
+    MIXTAPE_SHARED(float, w, kFitMemory);                                                       \
+    MIXTAPE_SHARED(float, raw, kLargestGroup);                                                  \
+    MIXTAPE_SHARED(float, h, kLargestGroup);                                                    \
+    fit_affine<S>(p, weight, importance, words, scales, biases, errors, w, raw, h);             \
   }
 MIXTAPE_VALUE_KERNELS(FIT_AFFINE)
 

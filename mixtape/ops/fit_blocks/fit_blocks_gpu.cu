@@ -37,9 +37,7 @@ struct BlockWeights {
   MIXTAPE_DEVICE Real weight(int i) const { return w[i * stride]; }
   MIXTAPE_DEVICE float importance(int i) const { return h[i]; }
   MIXTAPE_DEVICE Real share(int i) const { return h[i] * sqrt_f32(spread + weight(i) * weight(i)); }
-  MIXTAPE_DEVICE Real as_f16(Real v) const {
-    return to_f32(from_f32<f16>(v * unit.value)) * unit.inverse;
-  }
+  MIXTAPE_DEVICE Real as_f16(Real v) const { return to_f32(from_f32<f16>(v * unit.value)) * unit.inverse; }
 };
 
 #define FIT_FUNCTION MIXTAPE_DEVICE
@@ -47,8 +45,9 @@ struct BlockWeights {
 #undef FIT_FUNCTION
 
 // The block's importance as the host brings it near 1. Blocks of an expert's first rows report what is no importance.
-MIXTAPE_DEVICE void load_importance(const FitBlocksGpuParams& p, Global<const float> importance, std::int64_t first,
-                                    bool reports, Shared<float> raw, Shared<float> h, Global<std::uint64_t> errors) {
+MIXTAPE_DEVICE void load_importance(const FitBlocksGpuParams& p, Global<const float> importance,
+                                    std::int64_t first, bool reports, Shared<float> raw, Shared<float> h,
+                                    Global<std::uint64_t> errors) {
   const int size = p.shape.groups * p.shape.group_size;
   for (int c = thread_x(); c < size; c += threads_x()) {
     const float v = p.has_importance != 0 ? importance[first + c] : 1.0f;
@@ -68,8 +67,8 @@ MIXTAPE_DEVICE void load_importance(const FitBlocksGpuParams& p, Global<const fl
 }
 
 // Reports the first weight of the block that can't be fitted.
-MIXTAPE_DEVICE bool is_bad(const FitBlocksGpuParams& p, Shared<const float> w, int stride, std::int64_t position,
-                           Global<std::uint64_t> errors) {
+MIXTAPE_DEVICE bool is_bad(const FitBlocksGpuParams& p, Shared<const float> w, int stride,
+                           std::int64_t position, Global<std::uint64_t> errors) {
   float low = 0.0f, high = 0.0f;
   for (int c = 0; c < p.shape.groups * p.shape.group_size; ++c) {
     const float v = w[c * stride];
@@ -133,13 +132,15 @@ MIXTAPE_KERNEL(fit_blocks_forward, 256, FitBlocksGpuParams p, Global<const float
                Global<const float> importance, Global<std::uint32_t> words, Global<float> scales,
                Global<float> biases, Global<float> sub_scales, Global<float> sub_biases,
                Global<std::uint64_t> errors) {
+  await_earlier();
   MIXTAPE_SHARED(float, w, kFitBlockMemory);
   MIXTAPE_SHARED(float, raw, 256);
   MIXTAPE_SHARED(float, h, 256);
   const BlockShape& shape = p.shape;
   const int size = shape.groups * shape.group_size, threads = threads_x(), stride = threads + 1;
   const std::int64_t blocks = p.cols / size, b = block_x() % blocks;
-  const std::int64_t row_block = block_x() / blocks % p.row_blocks, expert = block_x() / blocks / p.row_blocks;
+  const std::int64_t row_block = block_x() / blocks % p.row_blocks,
+                     expert = block_x() / blocks / p.row_blocks;
   const std::int64_t first = row_block * threads;
   const int rows = static_cast<int>(p.rows - first < threads ? p.rows - first : threads);
   const Global<const float> from = weight + (expert * p.rows + first) * p.cols + b * size;
@@ -156,8 +157,7 @@ MIXTAPE_KERNEL(fit_blocks_forward, 256, FitBlocksGpuParams p, Global<const float
   if (block_fit::is_bad(p, mine, stride, importances + position, errors)) return;
   const block_fit::Unit unit = block_fit::bring_near(size, mine, h, stride);
   const block_fit::BlockWeights weights{mine, h, stride, unit, block_fit::spread_of(size, mine, stride)};
-  const block_fit::BlockState fit =
-      block_fit::fit_block(shape, weights, p.searches != 0);
+  const block_fit::BlockState fit = block_fit::fit_block(shape, weights, p.searches != 0);
   const float d = fit.d * unit.value, e = fit.e * unit.value;
   if (!is_finite(d) || !is_finite(e)) return report_weight(errors, importances + position, 0.0f);
   const std::int64_t block = row * blocks + b;

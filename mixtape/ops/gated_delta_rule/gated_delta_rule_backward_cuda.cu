@@ -191,6 +191,7 @@ MIXTAPE_KERNEL_BLOCKS(gated_delta_rule_backward_states_tensor, 256, 2, GatedDelt
                       Global<const bf16> dy, Global<const float> dfinal, Global<const bf16> solved,
                       Global<const bf16> weights, Global<const float> decays, Global<bf16> dr,
                       Global<bf16> dstates, Global<bf16> dv, Global<float> dinitial) {
+  await_earlier();
   MIXTAPE_SHARED_DYNAMIC(bf16, memory);
   MIXTAPE_SHARED(float, factors, 6 * kDeltaChunk);
   delta_backward_states_tensor(p, q, k, beta, dy, dfinal, solved, weights, decays, {dr, dv}, dstates,
@@ -525,6 +526,7 @@ MIXTAPE_KERNEL(gated_delta_rule_backward_keys_tensor, 512, GatedDeltaRuleParams 
                Global<const float> states, Global<const bf16> dy, Global<const bf16> solved,
                Global<const float> decays, Global<const bf16> dr, Global<const bf16> dstates, Global<bf16> dq,
                Global<bf16> dk, Global<float> dg, Global<float> dbeta) {
+  await_earlier();
   MIXTAPE_SHARED_DYNAMIC(bf16, memory);
   MIXTAPE_SHARED(float, floats, DeltaKeysFloats::kCount);
   delta_backward_keys_tensor(p, {q, k, v, beta, states, dy, solved, decays, dr, dstates}, dq, dk, dg, dbeta,

@@ -338,6 +338,7 @@ MIXTAPE_DEVICE void delta_backward_keys(const GatedDeltaRuleParams& p, Global<co
                  Global<const float> dfinal, Global<const float> solved, Global<const float> weights,        \
                  Global<const float> decays, Global<float> dr, Global<float> dstates, Global<T> dv,          \
                  Global<float> dinitial) {                                                                   \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED_DYNAMIC(float, shared);                                                                   \
     delta_backward_states<T>(p, q, k, beta, dy, dfinal, solved, weights, decays, dr, dstates, dv, dinitial,  \
                              shared);                                                                        \
@@ -348,6 +349,7 @@ MIXTAPE_DEVICE void delta_backward_keys(const GatedDeltaRuleParams& p, Global<co
                  Global<const float> dr, Global<const float> dstates, Global<float> u,                       \
                  Global<float> dq_sums, Global<float> dk_sums, Global<T> dq, Global<T> dk, Global<float> dg, \
                  Global<float> dbeta) {                                                                      \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED(float, shared, DeltaKeys::kFloats);                                                       \
     delta_backward_keys<T>(p, q, k, v, beta, states, dy, solved, decays, dr, dstates, u, dq_sums, dk_sums,   \
                            dq, dk, dg, dbeta, shared);                                                       \

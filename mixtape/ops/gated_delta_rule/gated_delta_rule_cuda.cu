@@ -135,6 +135,7 @@ MIXTAPE_DEVICE void delta_chunks_tensor(const GatedDeltaRuleParams& p, Global<co
 MIXTAPE_KERNEL(gated_delta_rule_chunks_tensor, 256, GatedDeltaRuleParams p, Global<const bf16> q,
                Global<const bf16> k, Global<const float> g, Global<const float> beta, Global<bf16> solved,
                Global<bf16> weights, Global<float> decays) {
+  await_earlier();
   MIXTAPE_SHARED_DYNAMIC(bf16, memory);
   MIXTAPE_SHARED(float, a, kDeltaChunk* kInverseStep);
   MIXTAPE_SHARED(float, t, kDeltaChunk* kInverseStep);
@@ -280,6 +281,7 @@ MIXTAPE_KERNEL_BLOCKS(gated_delta_rule_forward_tensor, 256, 2, GatedDeltaRulePar
                       Global<const bf16> solved, Global<const bf16> weights, Global<const float> decays,
                       Global<const float> initial, Global<bf16> y, Global<float> final_state,
                       Global<float> states) {
+  await_earlier();
   MIXTAPE_SHARED_DYNAMIC(bf16, memory);
   MIXTAPE_SHARED(float, factors, 6 * kDeltaChunk);
   delta_forward_tensor(p, q, k, v, beta, solved, weights, decays, initial, y, final_state, states, memory,

@@ -125,6 +125,7 @@ MIXTAPE_DEVICE void delta_forward(const GatedDeltaRuleParams& p, Global<const T>
   MIXTAPE_KERNEL(gated_delta_rule_chunks_##T, 256, GatedDeltaRuleParams p, Global<const T> q,                \
                  Global<const T> k, Global<const float> g, Global<const float> beta, Global<float> solved,   \
                  Global<float> weights, Global<float> decays) {                                              \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED(float, stage, kDeltaStage);                                                               \
     MIXTAPE_SHARED(float, a, kDeltaChunk*(kDeltaChunk + 1));                                                 \
     MIXTAPE_SHARED(float, inverse, kDeltaChunk*(kDeltaChunk + 1));                                           \
@@ -135,6 +136,7 @@ MIXTAPE_DEVICE void delta_forward(const GatedDeltaRuleParams& p, Global<const T>
                  Global<const T> k, Global<const T> v, Global<const float> beta, Global<const float> solved, \
                  Global<const float> weights, Global<const float> decays, Global<const float> initial,       \
                  Global<T> y, Global<float> final_state, Global<float> states) {                             \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED_DYNAMIC(float, shared);                                                                   \
     delta_forward<T>(p, q, k, v, beta, solved, weights, decays, initial, y, final_state, states, shared);    \
   }

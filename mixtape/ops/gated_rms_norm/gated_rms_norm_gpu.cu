@@ -69,6 +69,7 @@ MIXTAPE_DEVICE void gated_rms_norm_forward_any(const RmsNormParams& p, Global<co
 #define FORWARD_AS(NAME, T, W, ...)                                                           \
   MIXTAPE_KERNEL(gated_rms_norm_forward_##NAME, 512, GatedRmsNormParams p, Global<const T> x, \
                  Global<const T> z, Global<const W> w, Global<T> y, Global<float> rstd) {     \
+    await_earlier();                                                                          \
     MIXTAPE_SHARED(float, scratch, 32);                                                       \
     __VA_ARGS__(p.norm, x, z, w, y, rstd, scratch);                                           \
   }
@@ -111,7 +112,8 @@ MIXTAPE_DEVICE void put_gradients(const GatedRmsNormParams& p, const Pack<T, N>&
     const float to_z = upstream * (a * rstd * weight) * silu_slope(to_f32(z.v[i]), s);
     if ((p.wanted & p.dx) != 0)
       out_x.v[i] = from_f32<T>((p.accumulate & p.dx) != 0 ? to_f32(out_x.v[i]) + to_x : to_x);
-    if ((p.wanted & p.dz) != 0) out_z.v[i] = from_f32<T>((p.accumulate & p.dz) != 0 ? to_f32(out_z.v[i]) + to_z : to_z);
+    if ((p.wanted & p.dz) != 0)
+      out_z.v[i] = from_f32<T>((p.accumulate & p.dz) != 0 ? to_f32(out_z.v[i]) + to_z : to_z);
   }
   if ((p.wanted & p.dx) != 0) store_pack(dx, out_x);
   if ((p.wanted & p.dz) != 0) store_pack(dz, out_z);
@@ -221,11 +223,13 @@ MIXTAPE_DEVICE void gated_rms_norm_backward_any(const GatedRmsNormParams& p, Glo
                  Global<T> dx, Global<T> dz, Global<float> partials)
 #define BACKWARD(NAME, T, W)                                                                   \
   BACKWARD_KERNEL(NAME##_held1, T, W) {                                                        \
+    await_earlier();                                                                           \
     MIXTAPE_SHARED(float, scratch, 32);                                                        \
     MIXTAPE_SHARED(float, rows, 256 * 16 / sizeof(T));                                         \
     gated_rms_norm_backward_held<T, W>(p, x, z, w, rstd, dy, dx, dz, partials, scratch, rows); \
   }                                                                                            \
   BACKWARD_KERNEL(NAME##_any, T, W) {                                                          \
+    await_earlier();                                                                           \
     MIXTAPE_SHARED(float, scratch, 32);                                                        \
     gated_rms_norm_backward_any<T, W>(p, x, z, w, rstd, dy, dx, dz, partials, scratch);        \
   }

@@ -94,6 +94,7 @@ MIXTAPE_DEVICE void gptq_block(const GptqGpuParams& p, Global<const float> w, Gl
   MIXTAPE_KERNEL(gptq_block_##S, 256, GptqGpuParams p, Global<const float> w, Global<const float> factor, \
                  Global<const S> scales, Global<const S> biases, Global<const float> sums,                \
                  Global<float> errors, Global<std::uint32_t> words) {                                     \
+    await_earlier();                                                                                      \
     MIXTAPE_SHARED(float, square, kGptqCols*(kGptqCols + 1));                                             \
     gptq_block<S>(p, w, factor, scales, biases, sums, errors, words, square);                             \
   }

@@ -25,8 +25,8 @@ MIXTAPE_DEVICE void grouped_rows(const GroupedGemmParams& p, Global<const A> a, 
                                     dense ? p.k : 1, dense ? 1 : p.n};
     add_tile_products(in, weights, p.k, tile_a, tile_b, sums);
   }
-  store_tile_sums(sums, c + (tile.begin * p.n + col), tile.end - tile.begin, p.n - col, p.n,
-                  p.accumulate != 0);
+  const Global<C> out = c + (tile.begin * p.n + col);
+  store_tile_sums<C>(sums, out, out, tile.end - tile.begin, p.n - col, p.n, p.accumulate != 0);
 }
 
 // A block per tile of an expert's matrix: the sum over the expert's rows.
@@ -50,12 +50,14 @@ MIXTAPE_DEVICE void grouped_weights(const GroupedGemmParams& p, Global<const A> 
     const ProductOperand<B> weights{b + (begin * p.k + col), p.k - col, 1, p.k};
     add_tile_products(in, weights, count, tile_a, tile_b, sums);
   }
-  store_tile_sums(sums, c + ((expert * p.n + row) * p.k + col), p.n - row, p.k - col, p.k, p.accumulate != 0);
+  const Global<C> out = c + ((expert * p.n + row) * p.k + col);
+  store_tile_sums<C>(sums, out, out, p.n - row, p.k - col, p.k, p.accumulate != 0);
 }
 
 #define GROUPED(KIND, A, B, C)                                                                           \
   MIXTAPE_KERNEL(KIND##_##A##_##B##_##C, 256, GroupedGemmParams p, Global<const A> a, Global<const B> b, \
                  Global<const std::uint32_t> offsets, Global<C> c, Global<std::uint64_t> errors) {       \
+    await_earlier();                                                                                     \
     MIXTAPE_SHARED(float, tile_a, kProductShared);                                                       \
     MIXTAPE_SHARED(float, tile_b, kProductShared);                                                       \
     MIXTAPE_SHARED(std::uint64_t, scratch, kGroupScratch);                                               \

@@ -184,6 +184,7 @@ MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<co
   MIXTAPE_KERNEL_BLOCKS(NAME##_##T##_##C##_##KIND, THREADS, 2, GroupedGemmParams p, Global<const T> a, \
                         Global<const T> b, Global<const std::uint32_t> offsets, Global<C> c,           \
                         Global<std::uint64_t> errors) {                                                \
+    await_earlier();                                                                                   \
     MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                 \
     MIXTAPE_SHARED(std::uint64_t, scratch, kGroupScratch);                                             \
     __VA_ARGS__(p, a, b, offsets, c, errors, memory, scratch);                                         \

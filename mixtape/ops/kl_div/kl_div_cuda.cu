@@ -208,6 +208,7 @@ MIXTAPE_DEVICE void kl_div_cluster(const KlDivParams& p, Global<const T> teacher
   MIXTAPE_CLUSTER_KERNEL(kl_div_forward_backward_##T##_cluster##SIZE##_##HELD, SIZE, THREADS, BLOCKS,    \
                          KlDivParams p, Global<const T> teacher, Global<const T> student,                \
                          Global<const float> dloss, Global<float> loss, Global<T> dstudent) {            \
+    await_earlier();                                                                                     \
     MIXTAPE_SHARED(float, parts, (ClusterMeeting<SIZE, kWarps<T>, 7>::kFloats));                         \
     MIXTAPE_SHARED(std::uint64_t, arrivals, 4);                                                          \
     MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                   \

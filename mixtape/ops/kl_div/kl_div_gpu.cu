@@ -68,6 +68,7 @@ MIXTAPE_DEVICE void kl_div_forward(const KlDivParams& p, Global<const T> teacher
 #define FORWARD(T, S)                                                                   \
   MIXTAPE_KERNEL(kl_div_forward_##T##_##S, 512, KlDivParams p, Global<const T> teacher, \
                  Global<const S> student, Global<float> loss, Global<float> stats) {    \
+    await_earlier();                                                                    \
     MIXTAPE_SHARED(float, scratch, 32);                                                 \
     kl_div_forward<T, S>(p, teacher, student, loss, stats, scratch);                    \
   }
@@ -127,6 +128,7 @@ MIXTAPE_DEVICE void kl_div_backward(const KlDivParams& p, Global<const T> teache
   MIXTAPE_KERNEL(kl_div_backward_##T##_##S, 256, KlDivParams p, Global<const T> teacher,        \
                  Global<const S> student, Global<const float> stats, Global<const float> dloss, \
                  Global<S> out) {                                                               \
+    await_earlier();                                                                            \
     kl_div_backward<T, S>(p, teacher, student, stats, dloss, out);                              \
   }
 MIXTAPE_VALUE_PAIRS(BACKWARD)

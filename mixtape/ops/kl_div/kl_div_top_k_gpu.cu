@@ -110,6 +110,7 @@ MIXTAPE_DEVICE void kl_div_top_k_forward(const KlDivParams& p, Global<const T> t
                  Global<const S> student, Global<const std::uint32_t> indices, Global<const float> rest,    \
                  Global<float> loss, Global<float> stats, Global<std::uint64_t> range_errors,               \
                  Global<std::uint64_t> order_errors) {                                                      \
+    await_earlier();                                                                                        \
     MIXTAPE_SHARED(std::uint32_t, chosen, kChosenWords);                                                    \
     MIXTAPE_SHARED(float, scratch, 32);                                                                     \
     kl_div_top_k_forward<T, S>(p, teacher, student, indices, rest, loss, stats, range_errors, order_errors, \
@@ -213,6 +214,7 @@ MIXTAPE_DEVICE void kl_div_top_k_backward(const KlDivParams& p, Global<const T> 
   MIXTAPE_KERNEL(kl_div_top_k_backward_##T##_##S, 512, KlDivParams p, Global<const T> teacher,            \
                  Global<const S> student, Global<const std::uint32_t> indices, Global<const float> stats, \
                  Global<const float> dloss, Global<S> dstudent, Global<std::uint64_t> errors) {           \
+    await_earlier();                                                                                      \
     MIXTAPE_SHARED(std::uint32_t, chosen, kChosenWords);                                                  \
     MIXTAPE_SHARED(float, scratch, 32);                                                                   \
     kl_div_top_k_backward<T, S>(p, teacher, student, indices, stats, dloss, dstudent, errors, chosen,     \

@@ -265,6 +265,7 @@ MIXTAPE_DEVICE void top_k_targets(const KlDivParams& p, Global<const T> teacher,
 #define TARGETS(T)                                                                                     \
   MIXTAPE_KERNEL(top_k_targets_##T, 512, KlDivParams p, Global<const T> teacher, Global<float> values, \
                  Global<std::uint32_t> indices, Global<float> rest) {                                  \
+    await_earlier();                                                                                   \
     MIXTAPE_SHARED(std::uint32_t, chosen, kChosenWords);                                               \
     MIXTAPE_SHARED(std::uint32_t, keys, kCandidates);                                                  \
     MIXTAPE_SHARED(std::uint32_t, places, kCandidates);                                                \

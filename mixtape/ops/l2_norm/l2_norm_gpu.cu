@@ -88,6 +88,7 @@ MIXTAPE_DEVICE void l2_norm_forward_any(const L2NormParams& p, Global<const T> x
 #define FORWARD_AS(NAME, T, ...)                                                                 \
   MIXTAPE_KERNEL_BLOCKS(l2_norm_forward_##T##_##NAME, 512, 2, L2NormParams p, Global<const T> x, \
                         Global<T> y, Global<float> q) {                                          \
+    await_earlier();                                                                             \
     MIXTAPE_SHARED(float, scratch, 32);                                                          \
     __VA_ARGS__(p, x, y, q, scratch);                                                            \
   }
@@ -152,6 +153,7 @@ MIXTAPE_DEVICE void l2_norm_backward_any(const L2NormParams& p, Global<const T> 
 #define BACKWARD_AS(NAME, T, ...)                                                       \
   MIXTAPE_KERNEL(l2_norm_backward_##T##_##NAME, 512, L2NormParams p, Global<const T> x, \
                  Global<const float> q, Global<const T> dy, Global<T> dx) {             \
+    await_earlier();                                                                    \
     MIXTAPE_SHARED(float, scratch, 32);                                                 \
     __VA_ARGS__(p, x, q, dy, dx, scratch);                                              \
   }

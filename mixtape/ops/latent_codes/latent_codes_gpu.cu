@@ -42,8 +42,8 @@ MIXTAPE_DEVICE void put_latent(const LatentBackwardParams& p, std::int64_t at, f
 
 template <class T>
 MIXTAPE_DEVICE void latent_codes_backward(const LatentBackwardParams& p, Global<const T> dw,
-                                          Global<const float> u, Global<const float> scales,
-                                          Global<float> du, Global<float> dscales, Global<float> dbiases) {
+                                          Global<const float> u, Global<const float> scales, Global<float> du,
+                                          Global<float> dscales, Global<float> dbiases) {
   const std::int64_t chunk = global_thread(), at = chunk * kCodesAtOnce;
   float d[kCodesAtOnce], v[kCodesAtOnce];
   load_eight(dw, at, p.groups.count, d);
@@ -60,21 +60,24 @@ MIXTAPE_DEVICE void latent_codes_backward(const LatentBackwardParams& p, Global<
   put_group_sums(p.groups, chunk, products, sum, dscales, dbiases);
 }
 
-#define LATENT(T)                                                                                     \
-  MIXTAPE_KERNEL(latent_codes_forward_##T, 256, LatentForwardParams p, Global<const float> u,         \
-                 Global<const float> scales, Global<const float> biases, Global<T> w) {               \
-    latent_codes_forward<T>(p, u, scales, biases, w);                                                 \
-  }                                                                                                   \
-  MIXTAPE_KERNEL(latent_codes_backward_##T, 256, LatentBackwardParams p, Global<const T> dw,          \
-                 Global<const float> u, Global<const float> scales, Global<float> du,                 \
-                 Global<float> dscales, Global<float> dbiases) {                                      \
-    latent_codes_backward<T>(p, dw, u, scales, du, dscales, dbiases);                                 \
+#define LATENT(T)                                                                                            \
+  MIXTAPE_KERNEL(latent_codes_forward_##T, 256, LatentForwardParams p, Global<const float> u,                \
+                 Global<const float> scales, Global<const float> biases, Global<T> w) {                      \
+    await_earlier();                                                                                         \
+    latent_codes_forward<T>(p, u, scales, biases, w);                                                        \
+  }                                                                                                          \
+  MIXTAPE_KERNEL(latent_codes_backward_##T, 256, LatentBackwardParams p, Global<const T> dw,                 \
+                 Global<const float> u, Global<const float> scales, Global<float> du, Global<float> dscales, \
+                 Global<float> dbiases) {                                                                    \
+    await_earlier();                                                                                         \
+    latent_codes_backward<T>(p, dw, u, scales, du, dscales, dbiases);                                        \
   }
 MIXTAPE_VALUE_KERNELS(LATENT)
 
 // Remembers the lowest position of a NaN.
 MIXTAPE_KERNEL(pack_codes_forward, 256, PackCodesParams p, Global<const float> u, Global<std::uint32_t> words,
                Global<std::uint64_t> errors) {
+  await_earlier();
   const std::int64_t chunk = global_thread(), at = chunk * kCodesAtOnce;
   float v[kCodesAtOnce];
   load_eight(u, at, p.count, v);

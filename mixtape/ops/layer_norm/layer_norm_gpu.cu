@@ -33,9 +33,9 @@ MIXTAPE_DEVICE void layer_norm_forward(const LayerNormParams& p, Global<const T>
 // A block takes row_block rows, one after the other; its shares of dw and db grow in memory. dx comes last: it
 // may overwrite dy.
 template <class T>
-MIXTAPE_DEVICE void layer_norm_backward(const LayerNormParams& p, Global<const T> x, Global<const float> stats,
-                                        Global<const T> dy, Global<const T> w, Global<T> dx,
-                                        Global<float> dw_shares, Global<float> db_shares,
+MIXTAPE_DEVICE void layer_norm_backward(const LayerNormParams& p, Global<const T> x,
+                                        Global<const float> stats, Global<const T> dy, Global<const T> w,
+                                        Global<T> dx, Global<float> dw_shares, Global<float> db_shares,
                                         Shared<float> scratch) {
   const std::int64_t begin = block_x() * p.row_block, share = block_x() * p.cols;
   const std::int64_t end = begin + p.row_block < p.rows ? begin + p.row_block : p.rows;
@@ -65,21 +65,25 @@ MIXTAPE_DEVICE void layer_norm_backward(const LayerNormParams& p, Global<const T
   }
 }
 
-#define KERNELS(T)                                                                                           \
-  MIXTAPE_KERNEL(layer_norm_forward_##T, 256, LayerNormParams p, Global<const T> x, Global<const T> w,       \
-                 Global<const T> b, Global<T> y, Global<float> stats) {                                      \
-    MIXTAPE_SHARED(float, scratch, 32);                                                                      \
-    layer_norm_forward<T>(p, x, w, b, y, stats, scratch);                                                    \
-  }                                                                                                          \
-  MIXTAPE_KERNEL(layer_norm_backward_##T, 256, LayerNormParams p, Global<const T> x,                         \
-                 Global<const float> stats, Global<const T> dy, Global<const T> w, Global<T> dx,             \
-                 Global<float> dw_shares, Global<float> db_shares) {                                         \
-    MIXTAPE_SHARED(float, scratch, 32);                                                                      \
-    layer_norm_backward<T>(p, x, stats, dy, w, dx, dw_shares, db_shares, scratch);                           \
-  }                                                                                                          \
-  MIXTAPE_KERNEL(layer_norm_backward_shares_##T, 256, PartialsParams p, Global<const float> shares, Global<T> out) { \
-    MIXTAPE_SHARED(float, scratch, 32 * kPartialCols);                                                       \
-    add_partials<T>(p, shares, out, scratch);                                                                \
+#define KERNELS(T)                                                                                     \
+  MIXTAPE_KERNEL(layer_norm_forward_##T, 256, LayerNormParams p, Global<const T> x, Global<const T> w, \
+                 Global<const T> b, Global<T> y, Global<float> stats) {                                \
+    await_earlier();                                                                                   \
+    MIXTAPE_SHARED(float, scratch, 32);                                                                \
+    layer_norm_forward<T>(p, x, w, b, y, stats, scratch);                                              \
+  }                                                                                                    \
+  MIXTAPE_KERNEL(layer_norm_backward_##T, 256, LayerNormParams p, Global<const T> x,                   \
+                 Global<const float> stats, Global<const T> dy, Global<const T> w, Global<T> dx,       \
+                 Global<float> dw_shares, Global<float> db_shares) {                                   \
+    await_earlier();                                                                                   \
+    MIXTAPE_SHARED(float, scratch, 32);                                                                \
+    layer_norm_backward<T>(p, x, stats, dy, w, dx, dw_shares, db_shares, scratch);                     \
+  }                                                                                                    \
+  MIXTAPE_KERNEL(layer_norm_backward_shares_##T, 256, PartialsParams p, Global<const float> shares,    \
+                 Global<T> out) {                                                                      \
+    await_earlier();                                                                                   \
+    MIXTAPE_SHARED(float, scratch, 32 * kPartialCols);                                                 \
+    add_partials<T>(p, shares, out, scratch);                                                          \
   }
 MIXTAPE_VALUE_KERNELS(KERNELS)
 

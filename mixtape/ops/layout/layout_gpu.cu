@@ -133,6 +133,7 @@ MIXTAPE_DEVICE void put_units(const PutParams& p, Global<const T> x, Global<cons
 #define PUT(NAME, T, N)                                                                                     \
   MIXTAPE_KERNEL(layout_put_##NAME, 256, PutParams p, Global<const T> x, Global<const std::uint32_t> start, \
                  Global<T> y, Global<std::uint64_t> errors) {                                               \
+    await_earlier();                                                                                        \
     put_units<T, N>(p, x, start, y, errors);                                                                \
   }
 PUT(1_bytes, std::uint8_t, 1)
@@ -142,13 +143,16 @@ PUT(16_bytes, std::uint32_t, 4)
 
 #define UNITS(NAME, T, N, OP)                                                             \
   MIXTAPE_KERNEL(layout_runs_##NAME, 256, RunsParams p, Global<const T> x, Global<T> y) { \
+    await_earlier();                                                                      \
     move_units<T, N, OP>(RunsPlaces{p}, x, y);                                            \
   }                                                                                       \
   MIXTAPE_KERNEL(permute_##NAME, 256, PermuteParams p, Global<const T> x, Global<T> y) {  \
+    await_earlier();                                                                      \
     move_units<T, N, OP>(PermutePlaces{p, elements(p)}, x, y);                            \
   }
 #define TURN(NAME, T, OP)                                                                   \
   MIXTAPE_KERNEL(permute_turn_##NAME, 256, TurnParams p, Global<const T> x, Global<T> y) {  \
+    await_earlier();                                                                        \
     MIXTAPE_SHARED(T, tile, turn_tile(sizeof(T)) * (turn_tile(sizeof(T)) + 4 / sizeof(T))); \
     turn_tiles<T, OP>(p, x, y, tile);                                                       \
   }
@@ -192,9 +196,11 @@ MIXTAPE_DEVICE void repeat_backward(const RepeatParams& p, Global<const T> dy, G
 
 #define REPEAT(T)                                                                                      \
   MIXTAPE_KERNEL(repeat_backward_##T##_packs, 256, RepeatParams p, Global<const T> dy, Global<T> dx) { \
+    await_earlier();                                                                                   \
     repeat_backward<T, 16 / sizeof(T)>(p, dy, dx);                                                     \
   }                                                                                                    \
   MIXTAPE_KERNEL(repeat_backward_##T##_ones, 256, RepeatParams p, Global<const T> dy, Global<T> dx) {  \
+    await_earlier();                                                                                   \
     repeat_backward<T, 1>(p, dy, dx);                                                                  \
   }
 MIXTAPE_VALUE_KERNELS(REPEAT)

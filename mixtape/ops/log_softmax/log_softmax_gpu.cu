@@ -87,6 +87,7 @@ MIXTAPE_DEVICE void log_softmax_forward_any(const LogSoftmaxParams& p, Global<co
 #define FORWARD_AS(T, NAME, THREADS, ...)                                                                    \
   MIXTAPE_KERNEL(log_softmax_forward_##T##NAME, THREADS, LogSoftmaxParams p, Global<const T> x, Global<T> y, \
                  Global<float> stats) {                                                                      \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED(float, scratch, 32);                                                                      \
     __VA_ARGS__(p, x, y, stats, scratch);                                                                    \
   }
@@ -169,6 +170,7 @@ MIXTAPE_DEVICE void log_softmax_backward_any(const LogSoftmaxParams& p, Global<c
 #define BACKWARD_AS(T, NAME, ...)                                                            \
   MIXTAPE_KERNEL(log_softmax_backward_##T##NAME, 512, LogSoftmaxParams p, Global<const T> x, \
                  Global<const float> stats, Global<const T> dy, Global<T> dx) {              \
+    await_earlier();                                                                         \
     MIXTAPE_SHARED(float, scratch, 32);                                                      \
     __VA_ARGS__(p, x, stats, dy, dx, scratch);                                               \
   }

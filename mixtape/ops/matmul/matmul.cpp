@@ -66,7 +66,8 @@ Sizes check(const char* op, const Buffer& a, const Buffer& b, const char* y_name
 }
 
 void encode(CommandEncoder& encoder, const char* kernel, DType dtype, const Buffer& a, bool trans_a,
-            const Buffer& b, bool trans_b, const Buffer& c, const Sizes& s, Accumulate accumulate) {
+            const Buffer& b, bool trans_b, const Buffer& c, const Sizes& s, Accumulate accumulate,
+            const Buffer& addend = Buffer()) {
   const MatmulParams params{s.batch,
                             s.m,
                             s.n,
@@ -74,9 +75,11 @@ void encode(CommandEncoder& encoder, const char* kernel, DType dtype, const Buff
                             static_cast<std::uint32_t>(trans_a),
                             static_cast<std::uint32_t>(trans_b),
                             static_cast<std::uint32_t>(accumulate)};
+  std::vector<Buffer> reads = {a, b};
+  if (addend) reads.push_back(addend);
   encoder.encode({.kernel = str(kernel, dtype),
                   .params = params_bytes(params),
-                  .reads = {a, b},
+                  .reads = std::move(reads),
                   .writes = {c},
                   .is_empty = s.k == 0,
                   .adds = accumulate == Accumulate::yes});
@@ -91,11 +94,16 @@ void encode_backward(CommandEncoder& encoder, const Buffer& a, bool trans_a, con
 }  // namespace
 
 void matmul_forward(CommandEncoder& encoder, const Buffer& a, const Buffer& b, const Buffer& y, bool trans_a,
-                    bool trans_b) {
+                    bool trans_b, const Buffer& addend) {
   const Sizes s = check("matmul", a, b, "y", y, trans_a, trans_b);
   check_no_overlap("matmul", "y", y, "a", a);
   check_no_overlap("matmul", "y", y, "b", b);
-  encode(encoder, "matmul_forward_", a.dtype(), a, trans_a, b, trans_b, y, s, Accumulate::no);
+  if (addend) {
+    check_is("matmul", "addend", addend, y.dtype(), y.shape());
+    check_no_overlap("matmul", "y", y, "addend", addend);
+    if (s.k == 0) return encoder.copy(addend, y);
+  }
+  encode(encoder, "matmul_forward_", a.dtype(), a, trans_a, b, trans_b, y, s, Accumulate::no, addend);
 }
 
 void matmul_backward(CommandEncoder& encoder, const Buffer& a, const Buffer& b, const Buffer& dy,
@@ -122,17 +130,23 @@ void matmul_backward(CommandEncoder& encoder, const Buffer& a, const Buffer& b, 
   }
 }
 
-Var matmul(const Var& a, const Var& b, bool trans_a, bool trans_b, std::optional<DType> out) {
-  Tape& tape = common_tape("matmul", {a, b});
+Var matmul(const Var& a, const Var& b, bool trans_a, bool trans_b, std::optional<DType> out,
+           const Var& addend) {
+  std::vector<Var> inputs = {a, b};
+  if (addend.value()) inputs.push_back(addend);
+  Tape& tape = common_tape("matmul", inputs);
   const DType dtype = out.value_or(a.dtype());
   const Sizes s = sizes("matmul", a.shape(), b.shape(), trans_a, trans_b);
   const Shape shape = result_shape(a.shape(), trans_a, s.n);
   const Buffer y = tape.alloc(dtype, shape);
-  matmul_forward(tape.encoder(), a.value(), b.value(), y, trans_a, trans_b);
-  return tape.record("matmul", {a, b}, y, [a = a.value(), b = b.value(), trans_a, trans_b](Backward& back) {
-    const auto da = back.grad(0), db = back.grad(1);
-    matmul_backward(back.encoder(), a, b, back.dy(), da, db, trans_a, trans_b);
-  });
+  matmul_forward(tape.encoder(), a.value(), b.value(), y, trans_a, trans_b, addend.value());
+  const bool adds = static_cast<bool>(addend.value());
+  return tape.record("matmul", inputs, y,
+                     [a = a.value(), b = b.value(), trans_a, trans_b, adds](Backward& back) {
+                       const auto da = back.grad(0), db = back.grad(1);
+                       matmul_backward(back.encoder(), a, b, back.dy(), da, db, trans_a, trans_b);
+                       if (adds && back.wants(2)) back.pass(2, back.dy());
+                     });
 }
 
 }  // namespace mixtape

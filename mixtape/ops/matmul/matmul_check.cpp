@@ -61,6 +61,14 @@ std::vector<OpCheck> matmul_checks(const Device&, DType dtype) {
   }
   checks.push_back(matmul_check(dtype, dtype, {1, 6, 5, 4, false, true}, {2, 3, 4}, {5, 4}));
   checks.push_back(matmul_check(dtype, dtype, {1, 6, 5, 4, false, false}, {2, 3, 4}, {4, 5}));
+  for (const std::int64_t k : {0, 4, 64}) {
+    for (const DType out : {dtype, DType::f32}) {
+      const OpCheck product = matmul_check(dtype, out, {1, 6, 5, k, false, true}, {2, 3, k}, {5, k});
+      checks.push_back(testing::with_addend(
+          product, testing::random_tensor(out, {2, 3, 5}, 3),
+          [out](const std::vector<Var>& v) { return matmul(v[0], v[1], false, true, out, v[2]); }));
+    }
+  }
   return checks;
 }
 

@@ -1,3 +1,4 @@
+#include <cstring>
 #include <vector>
 
 #include "mixtape/backend/cpu/blocks.h"
@@ -11,6 +12,8 @@ namespace {
 // Forward and both gradients are products that differ in their flags.
 void matmul(const HostCall& call) {
   const auto& p = call.params<MatmulParams>();
+  const bool adds = call.reads.size() > 2;
+  if (adds) std::memcpy(call.write<std::byte>(0), call.read<std::byte>(2), call.writes[0].bytes());
   const cpu::Gemm gemm{.a = call.reads[0].dtype(),
                        .b = call.reads[1].dtype(),
                        .c = call.writes[0].dtype(),
@@ -22,7 +25,7 @@ void matmul(const HostCall& call) {
                        .lda = p.trans_a ? p.m : p.k,
                        .ldb = p.trans_b ? p.k : p.n,
                        .ldc = p.n,
-                       .accumulate = p.accumulate != 0};
+                       .accumulate = adds || p.accumulate != 0};
   std::vector<cpu::GemmCall> products;
   for (std::int64_t i = 0; i < p.batch; ++i) {
     products.push_back({gemm, cpu::element(gemm.a, call.read<std::byte>(0), i * p.m * p.k),

@@ -19,6 +19,7 @@ void product(const Call& call) {
   gemm.a = call.read(0);
   gemm.b = call.read(1);
   gemm.c = call.write(0);
+  if (call.dispatch.reads.size() > 2) gemm.addend = call.read(2);
   mixed_gemm(call, gemm, call.dtype(0), call.dtype(1));
 }
 

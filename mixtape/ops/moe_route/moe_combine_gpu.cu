@@ -53,6 +53,7 @@ MIXTAPE_DEVICE void moe_combine_forward(const MoeCombineParams& p, Global<const 
   MIXTAPE_KERNEL(moe_combine_forward_##T##name, 256, MoeCombineParams p, Global<const T> x,     \
                  Global<const float> weights, Global<const std::uint32_t> inverse, Global<T> y, \
                  Global<std::uint64_t> errors) {                                                \
+    await_earlier();                                                                            \
     moe_combine_forward<T, N>(p, x, weights, inverse, y, errors);                               \
   }
 #define FORWARD(T)                      \
@@ -74,7 +75,8 @@ MIXTAPE_DEVICE void moe_combine_backward(const MoeCombineParams& p, Global<const
   if (!is_there && lane() == 0) report_index(errors, slot, place);
   const float weight = weights[slot];
   const std::int64_t token = divide(slot, p.k) * p.cols, row = is_there ? place * p.cols : 0;
-  const bool wants_dx = (p.wanted & p.dx) != 0 && is_there, wants_dot = (p.wanted & p.dweights) != 0 && is_there;
+  const bool wants_dx = (p.wanted & p.dx) != 0 && is_there,
+             wants_dot = (p.wanted & p.dweights) != 0 && is_there;
   float dot = 0.0f;
   for (std::int64_t c0 = 0; is_there && c0 < p.cols; c0 += kPacks * kLanes * N) {
     Pack<T, N> upstream[kPacks], in[kPacks], out[kPacks];
@@ -108,6 +110,7 @@ MIXTAPE_DEVICE void moe_combine_backward(const MoeCombineParams& p, Global<const
   MIXTAPE_KERNEL(moe_combine_backward_##T##name, 256, MoeCombineParams p, Global<const T> x,           \
                  Global<const float> weights, Global<const std::uint32_t> inverse, Global<const T> dy, \
                  Global<T> dx, Global<float> dweights, Global<std::uint64_t> errors) {                 \
+    await_earlier();                                                                                   \
     moe_combine_backward<T, N>(p, x, weights, inverse, dy, dx, dweights, errors);                      \
   }
 #define BACKWARD(T)                      \

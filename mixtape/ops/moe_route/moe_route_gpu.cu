@@ -31,6 +31,7 @@ MIXTAPE_DEVICE void moe_route_forward_held(const MoeRouteParams& p, Global<const
 #define FORWARD_HELD(T, HELD)                                                                       \
   MIXTAPE_KERNEL(moe_route_forward_##T##_held##HELD, 256, MoeRouteParams p, Global<const T> logits, \
                  Global<float> weights, Global<std::uint32_t> indices) {                            \
+    await_earlier();                                                                                \
     moe_route_forward_held<T, HELD>(p, logits, weights, indices);                                   \
   }
 
@@ -64,6 +65,7 @@ MIXTAPE_DEVICE void moe_route_weights(const MoeRouteParams& p, Global<const T> l
   FORWARD_HELD(T, 16)                                                                  \
   MIXTAPE_KERNEL(moe_route_weights_##T, 256, MoeRouteParams p, Global<const T> logits, \
                  Global<const std::uint32_t> indices, Global<float> weights) {         \
+    await_earlier();                                                                   \
     moe_route_weights<T>(p, logits, indices, weights);                                 \
   }
 MIXTAPE_VALUE_KERNELS(FORWARD)
@@ -168,6 +170,7 @@ MIXTAPE_DEVICE void moe_route_backward_row(const MoeRouteParams& p, Global<const
   MIXTAPE_KERNEL(moe_route_backward_##T, 256, MoeRouteParams p, Global<const T> logits,           \
                  Global<const float> weights, Global<const std::uint32_t> indices,                \
                  Global<const float> dweights, Global<T> dlogits, Global<std::uint64_t> errors) { \
+    await_earlier();                                                                              \
     moe_route_backward_row<T>(p, logits, weights, indices, dweights, dlogits, errors);            \
   }
 MIXTAPE_VALUE_KERNELS(BACKWARD)
@@ -176,6 +179,7 @@ MIXTAPE_VALUE_KERNELS(BACKWARD)
 MIXTAPE_KERNEL(moe_plan_places, 256, MoePlanParams p, Global<const std::uint32_t> sorted,
                Global<const std::uint32_t> indices, Global<std::uint32_t> order, Global<std::uint32_t> rows,
                Global<std::uint32_t> inverse, Global<std::uint32_t> experts) {
+  await_earlier();
   const std::int64_t i = global_thread();
   if (i >= p.slots) return;
   const std::uint32_t slot = sorted[i];

@@ -101,6 +101,7 @@ MIXTAPE_DEVICE void norm_rope_forward_any(const NormRopeParams& p, Global<const 
 #define FORWARD_AS(NAME, THREADS, T, W, ...)                                                                \
   MIXTAPE_KERNEL(norm_rope_forward_##NAME, THREADS, NormRopeParams p, Global<const T> x, Global<const W> w, \
                  Global<const float> cos, Global<const float> sin, Global<T> y, Global<float> rstd) {       \
+    await_earlier();                                                                                        \
     __VA_ARGS__(p, x, w, cos, sin, y, rstd);                                                                \
   }
 #define FORWARD(NAME, T, W)                                        \
@@ -248,6 +249,7 @@ MIXTAPE_DEVICE void norm_rope_backward_any(const NormRopeParams& p, Global<const
   MIXTAPE_KERNEL(norm_rope_backward_##NAME, THREADS, NormRopeParams p, Global<const T> x, Global<const W> w, \
                  Global<const float> cos, Global<const float> sin, Global<const float> rstd,                 \
                  Global<const T> dy, Global<T> dx, Global<float> partials) {                                 \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED(float, rows, ROWS);                                                                       \
     __VA_ARGS__(p, x, w, cos, sin, rstd, dy, dx, partials, rows);                                            \
   }

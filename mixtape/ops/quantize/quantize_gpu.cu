@@ -66,6 +66,7 @@ MIXTAPE_DEVICE void quantize(const QuantizeGpuParams& p, Global<const T> w, Glob
   MIXTAPE_KERNEL(quantize_##T##_##S, 256, QuantizeGpuParams p, Global<const T> w, \
                  Global<std::uint32_t> words, Global<S> scales, Global<S> biases, \
                  Global<std::uint64_t> errors) {                                  \
+    await_earlier();                                                              \
     quantize<T, S>(p, w, words, scales, biases, errors);                          \
   }
 MIXTAPE_VALUE_PAIRS(QUANTIZE)
@@ -105,6 +106,7 @@ MIXTAPE_DEVICE void dequantize(const DequantizeGpuParams& p, Global<const std::u
   MIXTAPE_KERNEL(dequantize_##T##_##S##_##BITS, 256, DequantizeGpuParams p,                         \
                  Global<const std::uint32_t> words, Global<const S> scales, Global<const S> biases, \
                  Global<T> w) {                                                                     \
+    await_earlier();                                                                                \
     dequantize<T, S, BITS>(p, words, scales, biases, w);                                            \
   }
 #define DEQUANTIZE_ALL(T, S) MIXTAPE_CODE_WIDTHS(DEQUANTIZE, T, S)
@@ -131,6 +133,7 @@ MIXTAPE_DEVICE void reduce_codes(const ReduceCodesParams& p, Global<const T> dw,
 #define REDUCE(BITS, T, S)                                                                      \
   MIXTAPE_KERNEL(reduce_codes_##T##_##S##_##BITS, 256, ReduceCodesParams p, Global<const T> dw, \
                  Global<const std::uint32_t> words, Global<S> dscales, Global<S> dbiases) {     \
+    await_earlier();                                                                            \
     reduce_codes<T, S, BITS>(p, dw, words, dscales, dbiases);                                   \
   }
 #define REDUCE_ALL(T, S) MIXTAPE_CODE_WIDTHS(REDUCE, T, S)

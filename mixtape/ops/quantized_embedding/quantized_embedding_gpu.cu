@@ -59,6 +59,7 @@ MIXTAPE_DEVICE void quantized_embedding_forward(const QuantizedRowsParams& p,
   MIXTAPE_KERNEL(quantized_embedding_forward_##T##_##S##_##BITS, 256, QuantizedRowsParams p,        \
                  Global<const std::uint32_t> words, Global<const S> scales, Global<const S> biases, \
                  Global<const std::uint32_t> ids, Global<T> y, Global<std::uint64_t> errors) {      \
+    await_earlier();                                                                                \
     quantized_embedding_forward<T, S, BITS>(p, words, scales, biases, ids, y, errors);              \
   }
 #define FORWARD_ALL(T, S) MIXTAPE_CODE_WIDTHS(FORWARD, T, S)
@@ -98,8 +99,10 @@ MIXTAPE_DEVICE void quantized_embedding_row(const QuantizedRowsParams& p, Global
                                             Global<S> dbiases) {
   const std::int64_t hidden = p.lookup.hidden, step = static_cast<std::int64_t>(kLanes) * kCodesAtOnce;
   const bool is_empty = begin == end;
-  const bool puts_scales = (p.out.wanted & p.out.dscales) != 0 && !(is_empty && (p.out.accumulate & p.out.dscales) != 0);
-  const bool puts_biases = (p.out.wanted & p.out.dbiases) != 0 && !(is_empty && (p.out.accumulate & p.out.dbiases) != 0);
+  const bool puts_scales =
+      (p.out.wanted & p.out.dscales) != 0 && !(is_empty && (p.out.accumulate & p.out.dscales) != 0);
+  const bool puts_biases =
+      (p.out.wanted & p.out.dbiases) != 0 && !(is_empty && (p.out.accumulate & p.out.dbiases) != 0);
   for (std::int64_t c0 = block_y() * step; c0 < hidden; c0 += blocks_y() * step) {
     const std::int64_t c = c0 + lane() * kCodesAtOnce;
     const std::int64_t chunk = (id * hidden + c) / kCodesAtOnce, group = chunk >> p.group_shift;
@@ -135,6 +138,7 @@ MIXTAPE_DEVICE void quantized_embedding_backward(const QuantizedRowsParams& p, G
                  Global<const T> dy, Global<const std::uint32_t> places, Global<const std::uint32_t> begins, \
                  Global<const float> sums, Global<const std::uint32_t> words, Global<S> dscales,             \
                  Global<S> dbiases) {                                                                        \
+    await_earlier();                                                                                         \
     quantized_embedding_backward<T, S, N>(p, dy, places, begins, sums, words, dscales, dbiases);             \
   }
 #define BACKWARD(T, S)                    \

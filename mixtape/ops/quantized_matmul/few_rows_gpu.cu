@@ -9,7 +9,7 @@ namespace mixtape {
 template <class T, class S, class Y, int Bits>
 MIXTAPE_DEVICE void few_rows(const FewRowsParams& p, Global<const T> x, Global<const std::uint32_t> words,
                              Global<const S> scales, Global<const S> biases, Global<Y> y,
-                             Shared<float> sums) {
+                             Global<const Y> addend, Shared<float> sums) {
   const std::int64_t chunks = p.k / kCodesAtOnce, column = block_x() * kColumnsAtOnce,
                      row = block_y() * kRowsAtOnce;
   const int columns = p.n - column < kColumnsAtOnce ? static_cast<int>(p.n - column) : kColumnsAtOnce;
@@ -58,15 +58,17 @@ MIXTAPE_DEVICE void few_rows(const FewRowsParams& p, Global<const T> x, Global<c
   if (r >= rows || j >= columns) return;
   float all = 0.0f;
   for (int w = 0; w < block_threads() / kLanes; ++w) all += sums[(w * kRowsAtOnce + r) * kColumnsAtOnce + j];
-  y[(row + r) * p.n + column + j] = from_f32<Y>(all);
+  const std::int64_t at = (row + r) * p.n + column + j;
+  y[at] = from_f32<Y>(p.has_addend != 0 ? to_f32(addend[at]) + all : all);
 }
 
 #define FEW_ROWS(BITS, T, S, Y)                                                                \
   MIXTAPE_KERNEL(quantized_few_rows_##T##_##S##_##Y##_##BITS, kFewThreads, FewRowsParams p,    \
                  Global<const T> x, Global<const std::uint32_t> words, Global<const S> scales, \
-                 Global<const S> biases, Global<Y> y) {                                        \
+                 Global<const S> biases, Global<Y> y, Global<const Y> addend) {                \
+    await_earlier();                                                                           \
     MIXTAPE_SHARED(float, sums, kFewThreads / kLanes * kRowsAtOnce * kColumnsAtOnce);          \
-    few_rows<T, S, Y, BITS>(p, x, words, scales, biases, y, sums);                             \
+    few_rows<T, S, Y, BITS>(p, x, words, scales, biases, y, addend, sums);                     \
   }
 MIXTAPE_CODE_WIDTHS(FEW_ROWS, f32, f32, f32)
 MIXTAPE_CODE_WIDTHS(FEW_ROWS, bf16, bf16, bf16)

@@ -7,6 +7,7 @@ namespace mixtape {
 struct FewRowsParams {
   std::int64_t rows, n, k;
   std::int32_t group_shift;  // log2(group size / kCodesAtOnce)
+  std::uint32_t has_addend;
 };
 
 // What a block makes of y, and its threads. Rows beyond are further blocks', which find the codes in the caches.

@@ -22,6 +22,7 @@ QuantizedMatmulParams check_weight(const char* op, const QuantizedWeight& w, con
           .k = shape[rank - 1],
           .format = w.format,
           .has_offsets = static_cast<bool>(offsets),
+          .has_addend = 0,
           .accumulate = 0,
           .out = {}};
 }
@@ -40,28 +41,38 @@ void check_rows(const char* op, const char* x_name, const Buffer& x, const char*
 }
 
 Var record(const char* op, const Var& x, const QuantizedVar& w, const Buffer& offsets,
-           std::optional<DType> out) {
-  Tape& tape = common_tape(op, {x, w.scales, w.biases});
+           std::optional<DType> out, const Var& addend = Var()) {
+  std::vector<Var> inputs = {x, w.scales, w.biases};
+  if (addend.value()) inputs.push_back(addend);
+  Tape& tape = common_tape(op, inputs);
   const QuantizedWeight weight = w.value();
   const QuantizedMatmulParams p = check_weight(op, weight, offsets);
   require(x.shape().rank() > 0, op, ": x is ", x.value(), ", expected rank 1 or more");
   const Shape shape = x.shape().with(x.shape().rank() - 1, p.n);
   const Buffer y = tape.alloc(out.value_or(x.dtype()), shape);
-  quantized_matmul_forward(tape.encoder(), x.value(), weight, offsets, y);
-  return tape.record(op, {x, w.scales, w.biases}, y, [x = x.value(), weight, offsets](Backward& b) {
+  quantized_matmul_forward(tape.encoder(), x.value(), weight, offsets, y, addend.value());
+  const bool adds = static_cast<bool>(addend.value());
+  return tape.record(op, inputs, y, [x = x.value(), weight, offsets, adds](Backward& b) {
     const auto dx = b.grad(0), dscales = b.grad(1), dbiases = b.grad(2);
     quantized_matmul_backward(b.encoder(), x, weight, offsets, b.dy(), dx, dscales, dbiases);
+    if (adds && b.wants(3)) b.pass(3, b.dy());
   });
 }
 
 }  // namespace
 
 void quantized_matmul_forward(CommandEncoder& encoder, const Buffer& x, const QuantizedWeight& w,
-                              const Buffer& offsets, const Buffer& y) {
+                              const Buffer& offsets, const Buffer& y, const Buffer& addend) {
   const char* op = "quantized_matmul";
+  require(!offsets || !addend, op, ": addend is ", addend, ", expected none with offsets");
   QuantizedMatmulParams p = check_weight(op, w, offsets);
   check_rows(op, "x", x, "y", y, p);
   std::vector<Buffer> reads = {x, w.codes, w.scales, w.biases};
+  if (addend) {
+    check_is(op, "addend", addend, y.dtype(), y.shape());
+    reads.push_back(addend);
+    p.has_addend = 1;
+  }
   for (const Buffer& read : reads) check_no_overlap(op, "y", y, "an input", read);
   if (offsets) reads.push_back(offsets);
   encoder.encode({.kernel = str("quantized_matmul_forward_", x.dtype()),
@@ -98,8 +109,8 @@ void quantized_matmul_backward(CommandEncoder& encoder, const Buffer& x, const Q
   encode_one("quantized_matmul_backward_scales_", {dy, x, w.codes}, of_scales);
 }
 
-Var quantized_matmul(const Var& x, const QuantizedVar& w, std::optional<DType> out) {
-  return record("quantized_matmul", x, w, Buffer(), out);
+Var quantized_matmul(const Var& x, const QuantizedVar& w, std::optional<DType> out, const Var& addend) {
+  return record("quantized_matmul", x, w, Buffer(), out, addend);
 }
 
 Var grouped_quantized_matmul(const Var& x, const QuantizedVar& w, const Buffer& offsets,

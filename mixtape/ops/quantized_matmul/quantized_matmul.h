@@ -1,5 +1,6 @@
 // Matrix product with a quantized weight, one matrix or one per expert; quantize/affine.h has the codes.
 //   w[n,k] = fma(code[n,k], scales[n,k/g], biases[n,k/g])        y[t] = w x[t]        dx[t] = w^T dy[t]
+//   Of one matrix y[t] = w x[t] + addend[t] too: daddend = dy, the addend as y.
 //   dw = sum_t dy[t] x[t]^T
 //   dscales[n,j] = sum_{k in group j} dw[n,k] code[n,k]        dbiases[n,j] = sum_{k in group j} dw[n,k]
 // Shapes: x [..,K], y [..,N], codes u32 [N,K/32*bits], scales, biases [N,K/g].
@@ -11,7 +12,7 @@
 // Saved for backward: x, codes, scales, biases, offsets.
 // Deterministic: same bits for any thread count. An expert without rows has gradients of exactly 0.
 // Accuracy, with u = 2^-24:
-//   y        1 unit + (K+2)u sum|x w|;
+//   y        1 unit + (K+2)u (sum|x w| + |addend|);
 //   dx       1 unit + (N+2)u sum|dy w|;
 //   dscales  1 unit + (T+g+4)u sum|dy x code|;
 //   dbiases  1 unit + (T+g+4)u sum|dy x|.
@@ -31,15 +32,16 @@ namespace mixtape {
 
 // `offsets` is null for one matrix.
 void quantized_matmul_forward(CommandEncoder& encoder, const Buffer& x, const QuantizedWeight& w,
-                              const Buffer& offsets, const Buffer& y);
+                              const Buffer& offsets, const Buffer& y, const Buffer& addend = Buffer());
 
 // Each gradient may be left out.
 void quantized_matmul_backward(CommandEncoder& encoder, const Buffer& x, const QuantizedWeight& w,
                                const Buffer& offsets, const Buffer& dy, const Backward::Target& dx,
                                const Backward::Target& dscales, const Backward::Target& dbiases);
 
-// y in `out`, or in x's dtype.
-Var quantized_matmul(const Var& x, const QuantizedVar& w, std::optional<DType> out = std::nullopt);
+// y in `out`, or in x's dtype. A null addend: none.
+Var quantized_matmul(const Var& x, const QuantizedVar& w, std::optional<DType> out = std::nullopt,
+                     const Var& addend = Var());
 Var grouped_quantized_matmul(const Var& x, const QuantizedVar& w, const Buffer& offsets,
                              std::optional<DType> out = std::nullopt);
 

@@ -99,6 +99,16 @@ std::vector<OpCheck> quantized_matmul_checks(const Device& device, DType dtype) 
   add({{2, 32, {3}}, {4, 32}, dtype, dtype, dtype});
   for (const DType scales : testing::kValueDtypes)
     add({{37, 96, {19}}, {4, 32}, dtype, scales, scales == DType::f32 ? DType::f32 : dtype});
+  for (const std::int64_t rows : {0, 1, 3, 19}) {
+    for (const DType out : {dtype, DType::f32}) {
+      const QuantizedMatmulCase c{{37, 96, {rows}}, {4, 32}, dtype, dtype, out};
+      const HostTensor addend = testing::random_tensor(out, {rows, 37}, 9);
+      for (const OpCheck& product : quantized_matmul_case(device, c))
+        checks.push_back(testing::with_addend(product, addend, [c](const std::vector<Var>& v) {
+          return quantized_matmul(v[0], {v[1].value(), v[2], v[3], c.format}, c.y, v[4]);
+        }));
+    }
+  }
   return checks;
 }
 

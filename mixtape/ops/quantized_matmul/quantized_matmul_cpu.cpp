@@ -125,6 +125,7 @@ void forward_as(const HostCall& call, const Product& product) {
                       .lda = p.k,
                       .ldb = p.k,
                       .ldc = p.n,
+                      .accumulate = p.has_addend != 0,
                       .sizes_vary = p.has_offsets != 0};
     const std::int64_t t = product.first(piece.expert);
     return cpu::GemmCall{g, product.read_at(0, t * p.k), w,
@@ -153,7 +154,8 @@ void multiply_part(const Product& product, const cpu::QuantizedRows& w, const fl
   cpu::multiply_few_rows(w, row, row + n, x + first * p.k, rows, y, n);
   const DType dtype = product.call.writes[0].dtype();
   cpu::store_block(y, n, rows, n, dtype,
-                   cpu::element(dtype, product.call.write<std::byte>(0), first * p.n + begin), p.n, false);
+                   cpu::element(dtype, product.call.write<std::byte>(0), first * p.n + begin), p.n,
+                   p.has_addend != 0);
 }
 
 void forward_few(const HostCall& call, const Product& product) {
@@ -179,6 +181,8 @@ void forward_few(const HostCall& call, const Product& product) {
 void forward(const HostCall& call) {
   const Product product(call);
   if (product.is_bad()) return zero_outputs(call, 0);
+  if (product.p.has_addend != 0)
+    std::memcpy(call.write<std::byte>(0), call.read<std::byte>(4), call.writes[0].bytes());
   if (has_few_rows(product)) return forward_few(call, product);
   (decodes_to_bf16(call) ? forward_as<bf16> : forward_as<float>)(call, product);
 }

@@ -61,6 +61,10 @@ std::shared_ptr<Memory> decode_all(const Call& call, const QuantizedMatmulParams
   return decoded;
 }
 
+Argument addend(const Call& call, const QuantizedMatmulParams& p) {
+  return p.has_addend != 0 ? Argument(call.read(4)) : Argument();
+}
+
 bool few_rows_forward(const Call& call, const QuantizedMatmulParams& p) {
   const DType x = call.dtype(0), scales = call.dtype(2), y = call.write(0).dtype();
   if (p.rows > kMostFewRows) return false;
@@ -68,8 +72,9 @@ bool few_rows_forward(const Call& call, const QuantizedMatmulParams& p) {
   if (!call.queue.has(kernel)) return false;
   const Grid grid = {grid_of(ceil_div(p.n, kColumnsAtOnce))[0],
                      static_cast<std::uint32_t>(ceil_div(p.rows, kRowsAtOnce)), 1};
-  call.launch(kernel, grid, {kFewThreads, 1, 1}, FewRowsParams{p.rows, p.n, p.k, group_shift(p.format)},
-              {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0)});
+  call.launch(kernel, grid, {kFewThreads, 1, 1},
+              FewRowsParams{p.rows, p.n, p.k, group_shift(p.format), p.has_addend},
+              {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0), addend(call, p)});
   return true;
 }
 
@@ -89,6 +94,7 @@ void dense_forward(const Call& call, const QuantizedMatmulParams& p) {
                      .a = call.read(0),
                      .b = *decoded,
                      .c = columns_from(call.write(0), first),
+                     .addend = p.has_addend != 0 ? columns_from(call.read(4), first) : Argument(),
                      .row_c = p.n});
   }
 }

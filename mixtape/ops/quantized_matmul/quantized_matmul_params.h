@@ -14,6 +14,7 @@ struct QuantizedMatmulParams {
   std::int64_t k;
   AffineParams format;
   std::uint32_t has_offsets;  // the last buffer read is u32 [E+1]
+  std::uint32_t has_addend;   // forward: the last buffer read is as y
   std::uint32_t accumulate;   // dx
   ScaleBits out;              // backward of scales and biases
 };

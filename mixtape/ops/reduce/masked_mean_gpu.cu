@@ -6,6 +6,7 @@ namespace mixtape {
 // One block: runs of 16 terms per thread, then the runs, then the threads.
 MIXTAPE_KERNEL(masked_mean_forward_f32, 1024, ReduceParams p, Global<const float> loss,
                Global<const float> weights, Global<float> mean, Global<float> total) {
+  await_earlier();
   MIXTAPE_SHARED(float, scratch, 32);
   constexpr int kRun = 16;
   float sum = 0.0f, weight = 0.0f;
@@ -31,6 +32,7 @@ MIXTAPE_KERNEL(masked_mean_forward_f32, 1024, ReduceParams p, Global<const float
 
 MIXTAPE_KERNEL(masked_mean_backward_f32, 256, ReduceParams p, Global<const float> weights,
                Global<const float> total, Global<const float> dy, Global<float> dloss) {
+  await_earlier();
   const std::int64_t row = global_thread();
   if (row >= p.cols) return;
   const float all = total[0], w = weights[row];

@@ -63,14 +63,17 @@ struct OneValue {
 
 #define ROWS_BY(T, NAME, N)                                                                           \
   MIXTAPE_KERNEL(row_sum_forward_##T##NAME, 256, ReduceParams p, Global<const T> x, Global<T> y) {    \
+    await_earlier();                                                                                  \
     MIXTAPE_SHARED(float, scratch, 32);                                                               \
     row_sum_forward<T, N>(p, x, y, scratch);                                                          \
   }                                                                                                   \
   MIXTAPE_KERNEL(row_sum_backward_##T##NAME, 256, ReduceParams p, Global<const T> dy, Global<T> dx) { \
+    await_earlier();                                                                                  \
     const std::int64_t count = p.rows * p.cols;                                                       \
     spread<T, N>(count, dx, p.accumulate != 0, RowValue<T>{dy, p.divisor, p.cols, count});            \
   }                                                                                                   \
   MIXTAPE_KERNEL(sum_backward_##T##NAME, 256, ReduceParams p, Global<const float> dy, Global<T> dx) { \
+    await_earlier();                                                                                  \
     spread<T, N>(p.cols, dx, p.accumulate != 0, OneValue{dy[0] / p.divisor});                         \
   }
 #define ROWS(T)                      \
@@ -94,6 +97,7 @@ MIXTAPE_DEVICE void sum_blocks(const ReduceParams& p, Global<const T> x, Global<
 
 #define SUM(T)                                                                                 \
   MIXTAPE_KERNEL(sum_blocks_##T, 256, ReduceParams p, Global<const T> x, Global<float> sums) { \
+    await_earlier();                                                                           \
     MIXTAPE_SHARED(float, scratch, 32);                                                        \
     sum_blocks<T>(p, x, sums, scratch);                                                        \
   }
@@ -101,6 +105,7 @@ MIXTAPE_VALUE_KERNELS(SUM)
 
 // One block adds up the blocks.
 MIXTAPE_KERNEL(sum_of_blocks, 1024, ReduceParams p, Global<const float> sums, Global<float> y) {
+  await_earlier();
   MIXTAPE_SHARED(float, scratch, 32);
   const float sum = block_sum(thread_sum<float, 1>(sums, p.cols), scratch);
   if (thread_x() == 0) y[0] = sum / p.divisor;

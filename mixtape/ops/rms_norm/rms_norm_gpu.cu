@@ -125,12 +125,14 @@ MIXTAPE_DEVICE void rms_norm_forward_any(const RmsNormParams& p, Global<const T>
 #define FORWARD_AS(NAME, THREADS, T, W, ...)                                                              \
   MIXTAPE_KERNEL(rms_norm_forward_##NAME, THREADS, RmsNormParams p, Global<const T> x, Global<const W> w, \
                  Global<T> y, Global<float> rstd) {                                                       \
+    await_earlier();                                                                                      \
     MIXTAPE_SHARED(float, scratch, 32);                                                                   \
     __VA_ARGS__(p, x, w, y, rstd, scratch);                                                               \
   }
 #define FORWARD_ROWS(NAME, T, W)                                                                     \
   MIXTAPE_KERNEL_BLOCKS(rms_norm_forward_##NAME##_rows2, 256, 4, RmsNormParams p, Global<const T> x, \
                         Global<const W> w, Global<T> y, Global<float> rstd) {                        \
+    await_earlier();                                                                                 \
     MIXTAPE_SHARED(float, scratch, 64);                                                              \
     rms_norm_forward_rows<T, W, 2>(p, x, w, y, rstd, scratch);                                       \
   }
@@ -333,20 +335,24 @@ MIXTAPE_DEVICE void rms_norm_backward_any(const RmsNormParams& p, Global<const T
                  Global<const float> rstd, Global<const T> dy, Global<T> dx, Global<float> partials)
 #define BACKWARD(NAME, T, W)                                                            \
   BACKWARD_KERNEL(NAME##_held1, 1024, T, W) {                                           \
+    await_earlier();                                                                    \
     MIXTAPE_SHARED(float, scratch, 32);                                                 \
     MIXTAPE_SHARED(float, rows, 256 * 16 / sizeof(T));                                  \
     rms_norm_backward_held<T, W, 1>(p, x, w, rstd, dy, dx, partials, scratch, rows);    \
   }                                                                                     \
   BACKWARD_KERNEL(NAME##_ahead, 1024, T, W) {                                           \
+    await_earlier();                                                                    \
     constexpr int kRows = sizeof(T) / 2;                                                \
     MIXTAPE_SHARED(float, scratch, 2 * kRows * kLanes);                                 \
     rms_norm_backward_ahead<T, W, kRows>(p, x, w, rstd, dy, dx, partials, scratch);     \
   }                                                                                     \
   BACKWARD_KERNEL(NAME##_held4, 512, T, W) {                                            \
+    await_earlier();                                                                    \
     MIXTAPE_SHARED(float, scratch, 32);                                                 \
     rms_norm_backward_held<T, W, 4>(p, x, w, rstd, dy, dx, partials, scratch, scratch); \
   }                                                                                     \
   BACKWARD_KERNEL(NAME##_any, 512, T, W) {                                              \
+    await_earlier();                                                                    \
     MIXTAPE_SHARED(float, scratch, 32);                                                 \
     rms_norm_backward_any<T, W>(p, x, w, rstd, dy, dx, partials, scratch);              \
   }
@@ -359,6 +365,7 @@ BACKWARD(f16_w_f32, f16, f32)
 #define WEIGHT(T)                                                                                   \
   MIXTAPE_KERNEL(rms_norm_backward_weight_##T, 256, PartialsParams p, Global<const float> partials, \
                  Global<T> dw) {                                                                    \
+    await_earlier();                                                                                \
     MIXTAPE_SHARED(float, scratch, 32 * kPartialCols);                                              \
     add_partials<T>(p, partials, dw, scratch);                                                      \
   }

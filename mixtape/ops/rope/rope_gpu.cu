@@ -70,6 +70,7 @@ MIXTAPE_DEVICE void cos_sin(std::uint64_t turns, float& cos, float& sin) {
 // Factor times cosine and sine for every position and pair.
 MIXTAPE_KERNEL(rope_angles, 256, RopeAnglesParams p, Global<const std::uint32_t> positions,
                Global<const float> inv_freq, Global<float> cos, Global<float> sin) {
+  await_earlier();
   const std::int64_t count = p.positions * p.pairs, i = global_thread();
   if (i >= count) return;
   const std::int64_t token = quotient(i, p.pairs, count);
@@ -123,6 +124,7 @@ MIXTAPE_DEVICE void rope(const RopeParams& p, Global<const T> x, Global<const fl
 #define ROPE_BY(T, NAME, N)                                                                     \
   MIXTAPE_KERNEL(rope_##T##NAME, 256, RopeParams p, Global<const T> x, Global<const float> cos, \
                  Global<const float> sin, Global<T> y) {                                        \
+    await_earlier();                                                                            \
     rope<T, N>(p, x, cos, sin, y);                                                              \
   }
 #define ROPE(T)                      \

@@ -1,6 +1,6 @@
+#include "mixtape/backend/gpu/ranking.h"
 #include "mixtape/core/mix.h"
 #include "mixtape/ops/sampling/sampling_gpu_params.h"
-#include "mixtape/backend/gpu/ranking.h"
 
 namespace mixtape {
 
@@ -65,6 +65,7 @@ MIXTAPE_DEVICE void argmax_forward(const SamplingParams& p, Global<const T> x, G
 #define ARGMAX(T)                                                               \
   MIXTAPE_KERNEL(argmax_forward_##T, 1024, SamplingParams p, Global<const T> x, \
                  Global<std::uint32_t> indices) {                               \
+    await_earlier();                                                            \
     MIXTAPE_SHARED(std::uint64_t, scratch, kLanes);                             \
     argmax_forward<T>(p, x, indices, scratch);                                  \
   }
@@ -213,6 +214,7 @@ MIXTAPE_DEVICE void sample_forward(const SamplingParams& p, Global<const T> x, G
 #define SAMPLE(T)                                                               \
   MIXTAPE_KERNEL(sample_forward_##T, 1024, SamplingParams p, Global<const T> x, \
                  Global<std::uint32_t> indices) {                               \
+    await_earlier();                                                            \
     MIXTAPE_SHARED(std::uint64_t, sums, kDrawTiles);                            \
     MIXTAPE_SHARED(std::uint64_t, scratch, kLanes);                             \
     sample_forward<T>(p, x, indices, sums, scratch);                            \

@@ -14,6 +14,7 @@ struct SiluMul {
 #define FORWARD(T)                                                                                     \
   MIXTAPE_KERNEL(silu_mul_forward_##T, 256, SiluMulParams p, Global<const T> gate, Global<const T> up, \
                  Global<T> y) {                                                                        \
+    await_earlier();                                                                                   \
     stream(Streams<T, 2, 1>{{gate, up}, {y}, {true}, {false}}, p.count, SiluMul<T>());                 \
   }
 MIXTAPE_VALUE_KERNELS(FORWARD)
@@ -32,6 +33,7 @@ struct SiluMulBackward {
 #define BACKWARD(T)                                                                                     \
   MIXTAPE_KERNEL(silu_mul_backward_##T, 256, SiluMulParams p, Global<const T> gate, Global<const T> up, \
                  Global<const T> dy, Global<T> dgate, Global<T> dup) {                                  \
+    await_earlier();                                                                                    \
     const Streams<T, 3, 2> s{{gate, up, dy},                                                            \
                              {dgate, dup},                                                              \
                              {(p.wanted & p.dgate) != 0, (p.wanted & p.dup) != 0},                      \

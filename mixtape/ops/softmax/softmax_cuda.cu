@@ -36,6 +36,7 @@ MIXTAPE_DEVICE void softmax_forward_cluster(const SoftmaxParams& p, Global<const
 #define FORWARD(T, SIZE, HELD, THREADS, BLOCKS)                                               \
   MIXTAPE_CLUSTER_KERNEL(softmax_forward_##T##_cluster##SIZE##_##HELD, SIZE, THREADS, BLOCKS, \
                          SoftmaxParams p, Global<const T> x, Global<T> y) {                   \
+    await_earlier();                                                                          \
     MIXTAPE_SHARED(float, parts, (ClusterMeeting<SIZE, kWarps<T>, 2>::kFloats));              \
     MIXTAPE_SHARED(std::uint64_t, arrivals, 2);                                               \
     MIXTAPE_SHARED_DYNAMIC(T, memory);                                                        \
@@ -94,6 +95,7 @@ MIXTAPE_DEVICE void softmax_backward_cluster(const SoftmaxParams& p, Global<cons
 #define BACKWARD(T, SIZE, HELD, THREADS, BLOCKS)                                                           \
   MIXTAPE_CLUSTER_KERNEL(softmax_backward_##T##_cluster##SIZE##_##HELD, SIZE, THREADS, 2, SoftmaxParams p, \
                          Global<const T> y, Global<const T> dy, Global<T> dx) {                            \
+    await_earlier();                                                                                       \
     MIXTAPE_SHARED(float, parts, (ClusterMeeting<SIZE, kWarps<T>, 1>::kFloats));                           \
     MIXTAPE_SHARED(std::uint64_t, arrivals, 2);                                                            \
     MIXTAPE_SHARED_DYNAMIC(T, held_dy);                                                                    \

@@ -90,11 +90,13 @@ MIXTAPE_DEVICE void softmax_forward_any(const SoftmaxParams& p, Global<const T> 
 
 #define FORWARD_HELD(T, HELD)                                                                              \
   MIXTAPE_KERNEL(softmax_forward_##T##_held##HELD, 512, SoftmaxParams p, Global<const T> x, Global<T> y) { \
+    await_earlier();                                                                                       \
     MIXTAPE_SHARED(float, scratch, 64);                                                                    \
     softmax_forward_held<T, HELD>(p, x, y, scratch);                                                       \
   }
 #define FORWARD_ANY(T, NAME, N)                                                                        \
   MIXTAPE_KERNEL(softmax_forward_##T##_##NAME, 512, SoftmaxParams p, Global<const T> x, Global<T> y) { \
+    await_earlier();                                                                                   \
     MIXTAPE_SHARED(float, scratch, 64);                                                                \
     softmax_forward_any<T, N>(p, x, y, scratch);                                                       \
   }
@@ -186,12 +188,14 @@ MIXTAPE_DEVICE void softmax_backward_any(const SoftmaxParams& p, Global<const T>
 #define BACKWARD_HELD(T, HELD)                                                               \
   MIXTAPE_KERNEL(softmax_backward_##T##_held##HELD, 512, SoftmaxParams p, Global<const T> y, \
                  Global<const T> dy, Global<T> dx) {                                         \
+    await_earlier();                                                                         \
     MIXTAPE_SHARED(float, scratch, 32);                                                      \
     softmax_backward_held<T, HELD>(p, y, dy, dx, scratch);                                   \
   }
 #define BACKWARD_ANY(T, NAME, N)                                                                             \
   MIXTAPE_KERNEL(softmax_backward_##T##_##NAME, 512, SoftmaxParams p, Global<const T> y, Global<const T> dy, \
                  Global<T> dx) {                                                                             \
+    await_earlier();                                                                                         \
     MIXTAPE_SHARED(float, scratch, 32);                                                                      \
     softmax_backward_any<T, N>(p, y, dy, dx, scratch);                                                       \
   }

@@ -46,6 +46,7 @@ MIXTAPE_DEVICE void take_along_axis_forward(const TakeAlongAxisParams& p, Global
 #define FORWARD(T)                                                                               \
   MIXTAPE_KERNEL(take_along_axis_forward_##T, 256, TakeAlongAxisParams p, Global<const T> x,     \
                  Global<const std::uint32_t> index, Global<T> y, Global<std::uint64_t> errors) { \
+    await_earlier();                                                                             \
     take_along_axis_forward<T>(p, x, index, y, errors);                                          \
   }
 MIXTAPE_VALUE_KERNELS(FORWARD)
@@ -135,10 +136,12 @@ MIXTAPE_DEVICE void take_along_axis_backward_packs(const TakeAlongAxisParams& p,
 #define BACKWARD(T)                                                                                  \
   MIXTAPE_KERNEL(take_along_axis_backward_##T, 256, TakeAlongAxisParams p, Global<const T> dy,       \
                  Global<const std::uint32_t> index, Global<T> dx, Global<std::uint64_t> errors) {    \
+    await_earlier();                                                                                 \
     take_along_axis_backward<T>(p, dy, index, dx, errors);                                           \
   }                                                                                                  \
   MIXTAPE_KERNEL(take_along_axis_backward_packs_##T, 256, TakeAlongAxisParams p, Global<const T> dy, \
                  Global<const std::uint32_t> index, Global<T> dx, Global<std::uint64_t> errors) {    \
+    await_earlier();                                                                                 \
     MIXTAPE_SHARED(float, sums, 8 * kWarpSums);                                                      \
     take_along_axis_backward_packs<T>(p, dy, index, dx, errors, sums + warp() * kWarpSums);          \
   }
@@ -239,18 +242,21 @@ MIXTAPE_DEVICE void take_along_axis_add(const TakeAlongAxisParams& p, Global<con
 #define BACKWARD_LONG(T)                                                                                \
   MIXTAPE_KERNEL(take_along_axis_scatter_##T, 1024, TakeAlongAxisParams p, Global<const T> dy,          \
                  Global<const std::uint32_t> index, Global<T> dx, Global<std::uint64_t> errors) {       \
+    await_earlier();                                                                                    \
     MIXTAPE_SHARED(std::uint32_t, bits, kChunk);                                                        \
     MIXTAPE_SHARED(float, d, kChunk);                                                                   \
     take_along_axis_scatter<T>(p, dy, index, dx, errors, {bits, d, 0});                                 \
   }                                                                                                     \
   MIXTAPE_KERNEL(take_along_axis_sums_##T, 1024, TakeAlongAxisParams p, Global<const T> dy,             \
                  Global<const std::uint32_t> index, Global<float> sums, Global<std::uint64_t> errors) { \
+    await_earlier();                                                                                    \
     MIXTAPE_SHARED(std::uint32_t, bits, kChunk);                                                        \
     MIXTAPE_SHARED(float, d, kChunk);                                                                   \
     take_along_axis_sums<T>(p, dy, index, sums, errors, {bits, d, 0});                                  \
   }                                                                                                     \
   MIXTAPE_KERNEL(take_along_axis_add_##T, 256, TakeAlongAxisParams p, Global<const float> sums,         \
                  Global<T> dx) {                                                                        \
+    await_earlier();                                                                                    \
     take_along_axis_add<T>(p, sums, dx);                                                                \
   }
 MIXTAPE_VALUE_KERNELS(BACKWARD_LONG)

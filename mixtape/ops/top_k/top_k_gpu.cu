@@ -24,6 +24,7 @@ MIXTAPE_DEVICE void top_k_forward_held(const TopKParams& p, Global<const T> x, G
 #define FORWARD_HELD(T, HELD)                                                                            \
   MIXTAPE_KERNEL(top_k_forward_##T##_held##HELD, 256, TopKParams p, Global<const T> x, Global<T> values, \
                  Global<std::uint32_t> indices) {                                                        \
+    await_earlier();                                                                                     \
     top_k_forward_held<T, HELD>(p, x, values, indices);                                                  \
   }
 #define FORWARD(T)   \
@@ -186,6 +187,7 @@ MIXTAPE_DEVICE void top_k_select(const TopKSelectParams& p, Global<const T> x, G
 #define SELECT(T)                                                                                       \
   MIXTAPE_KERNEL(top_k_select_##T, 1024, TopKSelectParams p, Global<const T> x, Global<T> values,       \
                  Global<std::uint32_t> indices) {                                                       \
+    await_earlier();                                                                                    \
     MIXTAPE_SHARED(std::uint64_t, entries, kSharedEntries);                                             \
     MIXTAPE_SHARED(std::uint32_t, counts, kDigitCount);                                                 \
     MIXTAPE_SHARED(std::uint32_t, scratch, kLanes);                                                     \
@@ -194,6 +196,7 @@ MIXTAPE_DEVICE void top_k_select(const TopKSelectParams& p, Global<const T> x, G
   }                                                                                                     \
   MIXTAPE_KERNEL(top_k_select_long_##T, 1024, TopKSelectParams p, Global<const T> x, Global<T> values,  \
                  Global<std::uint32_t> indices, Global<std::uint64_t> entries) {                        \
+    await_earlier();                                                                                    \
     MIXTAPE_SHARED(std::uint32_t, counts, kDigitCount);                                                 \
     MIXTAPE_SHARED(std::uint32_t, scratch, kLanes);                                                     \
     MIXTAPE_SHARED(std::uint32_t, found, 2);                                                            \
@@ -223,6 +226,7 @@ MIXTAPE_DEVICE void top_k_backward(const TopKParams& p, Global<const std::uint32
 #define BACKWARD(T)                                                                          \
   MIXTAPE_KERNEL(top_k_backward_##T, 256, TopKParams p, Global<const std::uint32_t> indices, \
                  Global<const T> dvalues, Global<T> dx, Global<std::uint64_t> errors) {      \
+    await_earlier();                                                                         \
     top_k_backward<T>(p, indices, dvalues, dx, errors);                                      \
   }
 MIXTAPE_VALUE_KERNELS(BACKWARD)
