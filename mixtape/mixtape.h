@@ -74,6 +74,7 @@
 #include "mixtape/ops/gated_rms_norm/gated_rms_norm.h"
 #include "mixtape/ops/gptq/gptq.h"
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"
+#include "mixtape/ops/grouped_swiglu/grouped_swiglu.h"
 #include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/l2_norm/l2_norm.h"
 #include "mixtape/ops/latent_codes/latent_codes.h"

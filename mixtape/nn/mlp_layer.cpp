@@ -4,7 +4,6 @@
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/elementwise/scale_rows.h"
 #include "mixtape/ops/layout/layout.h"
-#include "mixtape/ops/moe_route/moe_route.h"
 #include "mixtape/ops/silu_mul/silu_mul.h"
 
 namespace mixtape {
@@ -49,8 +48,15 @@ SparseMlp::Projection SparseMlp::load(TapeWeights& weights, const std::string& p
   return {weight, has_bias ? weights.vector(path + ".bias") : Var()};
 }
 
-Var SparseMlp::gated(const Var& gate, const Var& up) const {
-  if (spec_.swiglu_limit == 0.0) return silu_mul(gate, up);
+Var SparseMlp::projected(const Var& sorted, const Projection& p, const MoePlan& plan) const {
+  return add_bias(grouped_linear(sorted, p.weight, plan.offsets), p.bias, plan.experts);
+}
+
+Var SparseMlp::gated(const Var& sorted, const MoePlan& plan) const {
+  const bool has_limit = spec_.swiglu_limit != 0.0;
+  if (!has_limit && !spec_.bias) return grouped_gated(sorted, gate_.weight, up_.weight, plan.offsets);
+  const Var gate = projected(sorted, gate_, plan), up = projected(sorted, up_, plan);
+  if (!has_limit) return silu_mul(gate, up);
   return clamped_swiglu(
       gate, up,
       {.alpha = static_cast<float>(spec_.swiglu_alpha), .limit = static_cast<float>(spec_.swiglu_limit)});
@@ -64,12 +70,9 @@ Var SparseMlp::forward(const Var& x, const std::function<void(const Buffer& offs
   const MoeRoute route = moe_route(scores, spec_.experts_per_token, spec_.normalized_weights);
   const MoePlan plan = moe_plan(x.tape().encoder(), route.indices, spec_.experts);
   if (on_offsets) on_offsets(plan.offsets);
-  const auto product = [&](const Var& of, const Projection& p) {
-    return add_bias(grouped_linear(of, p.weight, plan.offsets), p.bias, plan.experts);
-  };
-  const Var sorted = moe_dispatch(rows, plan);                            // [T * k, hidden]
-  const Var inner = gated(product(sorted, gate_), product(sorted, up_));  // [T * k, F]
-  Var y = moe_combine(product(inner, down_), route.weights, plan);        // [T, hidden]
+  const Var sorted = moe_dispatch(rows, plan);                              // [T * k, hidden]
+  const Var inner = gated(sorted, plan);                                    // [T * k, F]
+  Var y = moe_combine(projected(inner, down_, plan), route.weights, plan);  // [T, hidden]
   if (shared_) {
     const Var gate = reshape(sigmoid(linear(rows, shared_->gate)), {rows.shape()[0]});  // [T]
     y += scale_rows(shared_->mlp.forward(rows, Var()), gate);

@@ -7,6 +7,7 @@
 
 #include "mixtape/io/layer_spec.h"
 #include "mixtape/nn/tape_weights.h"
+#include "mixtape/ops/moe_route/moe_route.h"
 
 namespace mixtape {
 
@@ -41,7 +42,8 @@ class SparseMlp {
     Var bias;  // null where there is none
   };
   static Projection load(TapeWeights& weights, const std::string& path, bool has_bias);
-  Var gated(const Var& gate, const Var& up) const;
+  Var projected(const Var& sorted, const Projection& p, const MoePlan& plan) const;
+  Var gated(const Var& sorted, const MoePlan& plan) const;
 
   SparseMlpSpec spec_;
   Projection router_, gate_, up_, down_;  // [E, hidden], [E, F, hidden] twice, [E, hidden, F]

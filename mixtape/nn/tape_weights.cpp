@@ -4,10 +4,12 @@
 #include "mixtape/ops/elementwise/elementwise.h"
 #include "mixtape/ops/embedding/embedding.h"
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"
+#include "mixtape/ops/grouped_swiglu/grouped_swiglu.h"
 #include "mixtape/ops/latent_codes/latent_codes.h"
 #include "mixtape/ops/matmul/matmul.h"
 #include "mixtape/ops/quantized_embedding/quantized_embedding.h"
 #include "mixtape/ops/quantized_matmul/quantized_matmul.h"
+#include "mixtape/ops/silu_mul/silu_mul.h"
 #include "mixtape/quant/weight_codec.h"
 
 namespace mixtape {
@@ -140,11 +142,28 @@ Var linear_onto(const Var& onto, const Var& x, const Matrix& w, const Var& bias)
   return onto.value() ? onto + y : y;
 }
 
+namespace {
+
+// One matrix per expert that is no quantized one.
+Var dense_experts(const Matrix& w, DType dtype) {
+  return w.latent.value() ? decoded(w, dtype) : in_dtype(w.dense, dtype);
+}
+
+}  // namespace
+
+Var grouped_gated(const Var& x, const Matrix& gate, const Matrix& up, const Buffer& offsets) {
+  const auto is_dense = [](const Matrix& w) { return w.latent.value() || !w.is_quantized(); };
+  if (!is_dense(gate) || !is_dense(up))
+    return silu_mul(grouped_linear(x, gate, offsets), grouped_linear(x, up, offsets));
+  for (const Matrix* w : {&gate, &up})
+    if (w->observe) w->observe(x, offsets);
+  return grouped_swiglu(x, dense_experts(gate, x.dtype()), dense_experts(up, x.dtype()), offsets);
+}
+
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets) {
   if (w.observe) w.observe(x, offsets);
-  if (w.latent.value()) return grouped_matmul(x, decoded(w, x.dtype()), offsets);
-  if (w.is_quantized()) return grouped_quantized_matmul(x, w.quantized, offsets);
-  return grouped_matmul(x, in_dtype(w.dense, x.dtype()), offsets);
+  if (w.is_quantized() && !w.latent.value()) return grouped_quantized_matmul(x, w.quantized, offsets);
+  return grouped_matmul(x, dense_experts(w, x.dtype()), offsets);
 }
 
 Var add_bias(const Var& x, const Var& bias) { return bias.value() ? x + in_dtype(bias, x.dtype()) : x; }

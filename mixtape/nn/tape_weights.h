@@ -105,6 +105,8 @@ Var linear(const Var& x, const Matrix& w);
 Var linear_onto(const Var& onto, const Var& x, const Matrix& w, const Var& bias);
 // With one matrix per expert: x [T, K] sorted by expert, offsets u32 [E+1].
 Var grouped_linear(const Var& x, const Matrix& w, const Buffer& offsets);
+// silu(x gate^T) * (x up^T) of such matrices.
+Var grouped_gated(const Var& x, const Matrix& gate, const Matrix& up, const Buffer& offsets);
 // x + bias, the bias in x's dtype; x where the bias is null.
 Var add_bias(const Var& x, const Var& bias);
 // The same with one bias per expert, [E, N]: x [T, N], experts u32 [T], the expert of each row.

@@ -9,8 +9,10 @@
 //       is that of chunks of 64 dimensions.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "mixtape/backend/gpu/launcher.h"
+#include "mixtape/backend/gpu/rows.h"
 #include "mixtape/backend/gpu/variants.h"
 #include "mixtape/ops/attention/attention_params.h"
 
@@ -77,6 +79,8 @@ std::uint32_t tensor_bytes(const TensorShape& s, std::int64_t rows) {
 // The kernels of warp groups have room for as many dimensions, beside 128 rows: forward for two tiles of 128 keys and of
 // values, dq and dkv for two of 64 rows of two matrices beside 128 of two.
 constexpr std::int64_t kGroupKeys = 128, kGroupRows = 64;
+// A large card has as many multiprocessors, about.
+constexpr std::int64_t kFewTiles = 160;
 std::int64_t group_dim(const AttentionParams& p) { return p.head_dim <= 64 ? 64 : 128; }
 std::uint32_t group_bytes(const AttentionParams& p, std::int64_t rows) {
   return static_cast<std::uint32_t>(rows * group_dim(p) * 2);
@@ -141,9 +145,12 @@ bool backward_on_groups(const Call& call, const AttentionParams& p, const Backwa
   const std::uint32_t bytes = group_bytes(p, 2 * kTensorTile + 4 * kGroupRows);
   if (in.q.dtype() != DType::bf16 || !runs_on_groups(call, p, dq_kernel, bytes)) return false;
   if ((p.wanted & (p.dk | p.dv)) != 0) {
-    call.launch(str("attention_dkv_group_", group_dim(p)),
-                grid_of(p.batch * p.kv_heads * ceil_div(p.k_len, kTensorTile)), kBlock256, p,
-                in.with({call.write_if(p.wanted, p.dk), call.write_if(p.wanted, p.dv)}), bytes);
+    const std::int64_t heads = p.batch * p.kv_heads;
+    const std::int64_t keys = heads * ceil_div(p.k_len, kTensorTile) <= kFewTiles ? 64 : kTensorTile;
+    call.launch(str("attention_dkv_group_", group_dim(p), "_", keys),
+                grid_of(heads * ceil_div(p.k_len, keys)), {static_cast<std::uint32_t>(2 * keys), 1, 1}, p,
+                in.with({call.write_if(p.wanted, p.dk), call.write_if(p.wanted, p.dv)}),
+                group_bytes(p, 2 * keys + 4 * kGroupRows));
   }
   if ((p.wanted & p.dq) != 0) {
     call.launch(dq_kernel, grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTensorTile)), kBlock256, p,
@@ -195,12 +202,22 @@ void backward_on_cores(const Call& call, const AttentionParams& p, const Backwar
   launch(p.dq, "dq", p.batch * p.q_heads * ceil_div(p.q_len, kTile));
 }
 
+void launch_delta(const Call& call, const AttentionParams& p, const Argument& delta) {
+  const Buffer &y = call.read(3), &dy = call.read(5);
+  const bool has_packs = rows_are_packs({&y, &dy});
+  const auto pack = static_cast<std::int64_t>(has_packs ? 16 / size_of(y.dtype()) : 1);
+  const auto threads = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(32, std::bit_ceil(static_cast<std::uint64_t>(ceil_div(p.head_dim, pack)))));
+  const std::uint32_t rows = 256 / threads;
+  call.launch(str("attention_delta_", y.dtype(), has_packs ? "_packs" : "_any"),
+              grid_of(ceil_div(p.batch * p.q_len * p.q_heads, rows)), {threads, rows, 1}, p, {y, dy, delta});
+}
+
 void backward(const Call& call) {
   const auto& p = call.params<AttentionParams>();
-  const Buffer &y = call.read(3), &lse = call.read(4), &dy = call.read(5);
+  const Buffer &lse = call.read(4), &dy = call.read(5);
   const std::shared_ptr<Memory> delta = call.queue.scratch(lse.bytes());
-  call.launch(str("attention_delta_", y.dtype()), grid_of(ceil_div(lse.numel(), 8)), {32, 8, 1}, p,
-              {y, dy, *delta});
+  launch_delta(call, p, *delta);
   if ((p.wanted & p.dsinks) != 0) {
     call.launch("attention_dsinks", grid_of(p.q_heads), kBlock256, p,
                 {sinks_of(call, p, 6), lse, *delta, call.write_if(p.wanted, p.dsinks)});

@@ -1,6 +1,6 @@
 // Tiles of 64 queries against tiles of 64 keys, in f32, for any head_dim: chunks of 64 dimensions at a time.
 // 256 threads; thread (x, y) of 16 x 16 holds rows 4y..4y+3 and columns 4x..4x+3 of each product.
-#include "mixtape/backend/gpu/kernel_language.h"
+#include "mixtape/backend/gpu/lanes.h"
 #include "mixtape/ops/attention/attention_params.h"
 #include "mixtape/ops/attention/attention_range_gpu.h"
 
@@ -239,26 +239,34 @@ MIXTAPE_DEVICE void attention_forward(const AttentionParams& p, Global<const T> 
   FORWARD_CHUNKS(T, 4)
 MIXTAPE_VALUE_KERNELS(FORWARD)
 
-// delta = dy . y for each query and head, a warp each; [B,Hq,Sq] as lse.
-template <class T>
+// delta = dy . y for each query and head, threads_x threads each, N values at a time; [B,Hq,Sq] as lse.
+template <class T, int N>
 MIXTAPE_DEVICE void attention_delta(const AttentionParams& p, Global<const T> y, Global<const T> dy,
                                     Global<float> delta) {
   const std::int64_t row = row_index();
-  if (row >= p.batch * p.q_len * p.q_heads) return;
+  const bool is_there = row < p.batch * p.q_len * p.q_heads;
   float sum = 0.0f;
-  for (std::int64_t d = lane(); d < p.head_dim; d += kLanes)
-    sum = fma_f32(to_f32(dy[row * p.head_dim + d]), to_f32(y[row * p.head_dim + d]), sum);
-  sum = lane_sum(sum);
-  const std::int64_t head = row % p.q_heads, position = row / p.q_heads % p.q_len,
-                     batch = row / p.q_heads / p.q_len;
-  if (lane() == 0) delta[(batch * p.q_heads + head) * p.q_len + position] = sum;
-}
-#define DELTA(T)                                                                                     \
-  MIXTAPE_KERNEL(attention_delta_##T, 256, AttentionParams p, Global<const T> y, Global<const T> dy, \
-                 Global<float> delta) {                                                              \
-    await_earlier();                                                                                 \
-    attention_delta<T>(p, y, dy, delta);                                                             \
+  for (std::int64_t d = thread_x() * N; is_there && d < p.head_dim; d += threads_x() * N) {
+    const Pack<T, N> a = load_pack<N>(dy + (row * p.head_dim + d));
+    const Pack<T, N> b = load_pack<N>(y + (row * p.head_dim + d));
+    MIXTAPE_UNROLL
+    for (int i = 0; i < N; ++i) sum = fma_f32(to_f32(a.v[i]), to_f32(b.v[i]), sum);
   }
+  for (int mask = threads_x() / 2; mask > 0; mask /= 2) sum += lane_xor(sum, mask);
+  if (!is_there || thread_x() != 0) return;
+  const std::int64_t token = divide(row, p.q_heads), head = row - token * p.q_heads;
+  const std::int64_t batch = divide(token, p.q_len), position = token - batch * p.q_len;
+  delta[(batch * p.q_heads + head) * p.q_len + position] = sum;
+}
+#define DELTA_OF(T, N, name)                                                                               \
+  MIXTAPE_KERNEL(attention_delta_##T##name, 256, AttentionParams p, Global<const T> y, Global<const T> dy, \
+                 Global<float> delta) {                                                                    \
+    await_earlier();                                                                                       \
+    attention_delta<T, N>(p, y, dy, delta);                                                                \
+  }
+#define DELTA(T)                      \
+  DELTA_OF(T, 16 / sizeof(T), _packs) \
+  DELTA_OF(T, 1, _any)
 MIXTAPE_VALUE_KERNELS(DELTA)
 
 // A block per head: -sum over the batch and the queries of exp(sink - lse) * delta.

@@ -82,18 +82,19 @@ MIXTAPE_DEVICE void attention_dq_group(const AttentionParams& p, const TensorRea
                    (p.accumulate & p.dq) != 0);
 }
 
-// A block per 128 keys, over the query heads of the group and the queries that see them. Scores lie with keys as rows,
+// A block per Keys keys, 64 for each of its groups, over the query heads of the group and the queries that see them. Scores lie with keys as rows,
 // so that the weights are left operands as they come.
-template <int D, int Queries>
+template <int D, int Keys, int Queries>
 MIXTAPE_DEVICE void attention_dkv_group(const AttentionParams& p, const TensorReads& in,
                                         Global<const std::int32_t> lengths, Global<bf16> dk, Global<bf16> dv,
                                         Global<std::uint64_t> errors, Shared<bf16> memory,
                                         Shared<float> row_values) {
-  const Shared<bf16> keys = memory, values = memory + kQueries * D, stages = memory + 2 * kQueries * D;
-  const TensorTile tile = tensor_tile(p.batch, p.kv_heads, p.k_len, kQueries, false);
+  constexpr int kThreads = Keys / 64 * kGroupThreads;
+  const Shared<bf16> keys = memory, values = memory + Keys * D, stages = memory + 2 * Keys * D;
+  const TensorTile tile = tensor_tile(p.batch, p.kv_heads, p.k_len, Keys, false);
   const int length = attention_length(p, lengths, tile.batch, errors);
   const int first_row = tile.first + warp() * 16, group = static_cast<int>(p.q_heads / p.kv_heads);
-  const AttentionRange all = queries_that_see(p, length, tile.first, tile.first + kQueries);
+  const AttentionRange all = queries_that_see(p, length, tile.first, tile.first + Keys);
   int head = static_cast<int>(tile.head) * group, first = all.begin;
   const int end_head = all.begin < all.end ? head + group : head;
   const int batch = static_cast<int>(tile.batch);
@@ -101,14 +102,14 @@ MIXTAPE_DEVICE void attention_dkv_group(const AttentionParams& p, const TensorRe
   const auto copy_queries = [&](int of_head, int at, int stage) {
     if (of_head < end_head) {
       const Shared<bf16> to = stages + stage * 2 * Queries * D;
-      copy_to_panels<D, Queries, kGroupsThreads>(query_rows(p, in.q, batch, of_head, at), to);
-      copy_to_panels<D, Queries, kGroupsThreads>(query_rows(p, in.dy, batch, of_head, at), to + Queries * D);
+      copy_to_panels<D, Queries, kThreads>(query_rows(p, in.q, batch, of_head, at), to);
+      copy_to_panels<D, Queries, kThreads>(query_rows(p, in.dy, batch, of_head, at), to + Queries * D);
     }
     commit_copies();
   };
   const std::int64_t at = row_at(tile.batch, p.k_len, p.kv_heads, tile.head, p.head_dim, 0);
-  copy_to_panels<D, kQueries, kGroupsThreads>(key_rows(p, in.k, at, tile.first), keys);
-  copy_to_panels<D, kQueries, kGroupsThreads>(key_rows(p, in.v, at, tile.first), values);
+  copy_to_panels<D, Keys, kThreads>(key_rows(p, in.k, at, tile.first), keys);
+  copy_to_panels<D, Keys, kThreads>(key_rows(p, in.v, at, tile.first), values);
   copy_queries(head, first, 0);
   tiles.keep_row_value(row_values, 0, tiles.row_value(head, first));
   float out_k[1][D / 8][4] = {}, out_v[1][D / 8][4] = {};
@@ -131,8 +132,8 @@ MIXTAPE_DEVICE void attention_dkv_group(const AttentionParams& p, const TensorRe
     const Shared<float> bases = row_values + stage * 2 * Queries, deltas = bases + Queries;
     float scores[1][Queries / 8][4], dp[Queries / 8][4];
     begin_products();
-    begin_rows<D, Queries>(keys, queries, scores[0]);
-    begin_rows<D, Queries>(values, gradients, dp);
+    begin_rows<D, Queries, Keys>(keys, queries, scores[0]);
+    begin_rows<D, Queries, Keys>(values, gradients, dp);
     copy_queries(next_head, next_first, stage ^ 1);
     wait_products<1>(scores[0]);
     const AttentionRange last = queries_that_see(p, length, first_row + 15, first_row + 16);
@@ -190,18 +191,21 @@ MIXTAPE_DEVICE void attention_dkv_group(const AttentionParams& p, const TensorRe
 DQ_GROUP(64, 64)
 DQ_GROUP(128, 64)
 
-#define DKV_GROUP(D, QUERIES)                                                                                \
-  MIXTAPE_KERNEL(attention_dkv_group_##D, kGroupsThreads, AttentionParams p, Global<const bf16> q,           \
-                 Global<const bf16> k, Global<const bf16> v, Global<const bf16> dy, Global<const float> lse, \
-                 Global<const float> delta, Global<const std::int32_t> lengths, Global<bf16> dk,             \
-                 Global<bf16> dv, Global<std::uint64_t> errors) {                                            \
-    await_earlier();                                                                                         \
-    MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                                    \
-    MIXTAPE_SHARED(float, row_values, 4 * QUERIES);                                                          \
-    attention_dkv_group<D, QUERIES>(p, {q, k, v, dy, lse, delta}, lengths, dk, dv, errors, memory,           \
-                                    row_values);                                                             \
+// KEYS of a block: 64 where there are few tiles, so that multiprocessors share out long and short ones.
+#define DKV_GROUP(D, KEYS)                                                                                \
+  MIXTAPE_KERNEL(attention_dkv_group_##D##_##KEYS, KEYS / 64 * kGroupThreads, AttentionParams p,          \
+                 Global<const bf16> q, Global<const bf16> k, Global<const bf16> v, Global<const bf16> dy, \
+                 Global<const float> lse, Global<const float> delta, Global<const std::int32_t> lengths,  \
+                 Global<bf16> dk, Global<bf16> dv, Global<std::uint64_t> errors) {                        \
+    await_earlier();                                                                                      \
+    MIXTAPE_SHARED_DYNAMIC(bf16, memory);                                                                 \
+    MIXTAPE_SHARED(float, row_values, 4 * 64);                                                            \
+    attention_dkv_group<D, KEYS, 64>(p, {q, k, v, dy, lse, delta}, lengths, dk, dv, errors, memory,       \
+                                     row_values);                                                         \
   }
 DKV_GROUP(64, 64)
+DKV_GROUP(64, 128)
 DKV_GROUP(128, 64)
+DKV_GROUP(128, 128)
 
 }  // namespace mixtape

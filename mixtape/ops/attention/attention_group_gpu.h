@@ -13,13 +13,12 @@ constexpr float kMinusInfinity = -__builtin_huge_valf();
 // The first of the 64 rows of this thread's group; from lane 0, so that the compiler knows that no warp parts by it.
 MIXTAPE_DEVICE int group_row() { return lane_shuffle(warp(), 0) / 4 * 64; }
 
-// sums = a b^T over all dimensions: the group's rows of a, Cols rows of b.
-template <int D, int Cols, class T>
+// sums = a b^T over all dimensions: the group's rows of a, which has Rows, and Cols rows of b.
+template <int D, int Cols, int Rows = kQueries, class T>
 MIXTAPE_DEVICE void begin_rows(Shared<T> a, Shared<T> b, float (&sums)[Cols / 8][4]) {
   MIXTAPE_UNROLL
   for (int d = 0; d < D; d += 16)
-    multiply_group<T, Cols>(sums, InPanels<T>{a, kQueries, group_row(), d}, InPanels<T>{b, Cols, 0, d},
-                            d > 0);
+    multiply_group<T, Cols>(sums, InPanels<T>{a, Rows, group_row(), d}, InPanels<T>{b, Cols, 0, d}, d > 0);
   commit_products();
 }
 

@@ -63,4 +63,13 @@ MIXTAPE_DEVICE GroupTile find_group_tile(Global<const std::uint32_t> offsets, st
   return {word(0), word(1), word(2), false};
 }
 
+// What the kernels read; a2 and b2 are those of the second product of a pair.
+template <class A, class B>
+struct GroupedReads {
+  Global<const A> a;
+  Global<const B> b;
+  Global<const A> a2;
+  Global<const B> b2;
+};
+
 }  // namespace mixtape

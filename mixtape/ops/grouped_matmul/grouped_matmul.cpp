@@ -23,12 +23,12 @@ GroupedMatmulParams check(const char* op, const Buffer& x, const Buffer& w, cons
   return {x.shape()[0], w.shape()[0], w.shape()[1], w.shape()[2], 0};
 }
 
-void encode(CommandEncoder& encoder, const char* kernel, GroupedMatmulParams params, const Buffer& a,
-            const Buffer& b, const Buffer& offsets, const Backward::Target& out) {
+void encode(CommandEncoder& encoder, const char* kernel, GroupedMatmulParams params,
+            std::vector<Buffer> reads, const Backward::Target& out) {
   params.accumulate = static_cast<std::uint32_t>(out.accumulate);
-  encoder.encode({.kernel = str(kernel, b.dtype()),
+  encoder.encode({.kernel = str(kernel, reads[1].dtype()),
                   .params = params_bytes(params),
-                  .reads = {a, b, offsets},
+                  .reads = std::move(reads),
                   .writes = {out.buffer},
                   .is_empty = params.rows == 0,
                   .adds = params.accumulate});
@@ -41,7 +41,7 @@ void grouped_matmul_forward(CommandEncoder& encoder, const Buffer& x, const Buff
   const auto params = check("grouped_matmul", x, w, offsets, "y", y);
   check_no_overlap("grouped_matmul", "y", y, "x", x);
   check_no_overlap("grouped_matmul", "y", y, "w", w);
-  encode(encoder, "grouped_matmul_forward_", params, x, w, offsets, {y, Accumulate::no});
+  encode(encoder, "grouped_matmul_forward_", params, {x, w, offsets}, {y, Accumulate::no});
 }
 
 void grouped_matmul_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, const Buffer& offsets,
@@ -54,8 +54,19 @@ void grouped_matmul_backward(CommandEncoder& encoder, const Buffer& x, const Buf
   Gradients out(op, encoder);
   out.add("dx", dx, "x", like_x, {x, w, dy});
   out.add("dw", dw, "w", like_w, {x, w, dy});
-  if (dx.buffer) encode(encoder, "grouped_matmul_backward_x_", params, dy, w, offsets, dx);
-  if (dw.buffer) encode(encoder, "grouped_matmul_backward_w_", params, dy, x, offsets, dw);
+  if (dx.buffer) encode(encoder, "grouped_matmul_backward_x_", params, {dy, w, offsets}, dx);
+  if (dw.buffer) encode(encoder, "grouped_matmul_backward_w_", params, {dy, x, offsets}, dw);
+}
+
+void grouped_matmul_backward_pair(CommandEncoder& encoder, const Buffer& w1, const Buffer& dy1,
+                                  const Buffer& w2, const Buffer& dy2, const Buffer& offsets,
+                                  const Backward::Target& dx) {
+  const char* op = "grouped_matmul_backward_pair";
+  const auto params = check(op, dx.buffer, w1, offsets, "dy1", dy1);
+  check_like(op, "w2", w2, "w1", w1);
+  check_like(op, "dy2", dy2, "dy1", dy1);
+  for (const Buffer& input : {w1, dy1, w2, dy2}) check_no_overlap(op, "dx", dx.buffer, "an operand", input);
+  encode(encoder, "grouped_matmul_backward_pair_", params, {dy1, w1, dy2, w2, offsets}, dx);
 }
 
 Var grouped_matmul(const Var& x, const Var& w, const Buffer& offsets, std::optional<DType> out) {

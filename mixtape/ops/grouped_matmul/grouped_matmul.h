@@ -23,6 +23,12 @@ void grouped_matmul_forward(CommandEncoder& encoder, const Buffer& x, const Buff
 void grouped_matmul_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& w, const Buffer& offsets,
                              const Buffer& dy, const Backward::Target& dx, const Backward::Target& dw);
 
+// Of two products of the same rows, dx = w1[e]^T dy1[t] + w2[e]^T dy2[t]: w1 and w2 alike, dy1 and dy2 alike. On GPUs one
+// pass, rounded once; on the CPU one after the other, rounded after each.
+void grouped_matmul_backward_pair(CommandEncoder& encoder, const Buffer& w1, const Buffer& dy1,
+                                  const Buffer& w2, const Buffer& dy2, const Buffer& offsets,
+                                  const Backward::Target& dx);
+
 // y in `out`, or in x's dtype.
 Var grouped_matmul(const Var& x, const Var& w, const Buffer& offsets,
                    std::optional<DType> out = std::nullopt);

@@ -29,11 +29,11 @@ void zero(const HostCall& call, std::uint32_t accumulate) {
   if (accumulate == 0) std::memset(call.write<std::byte>(0), 0, call.writes[0].bytes());
 }
 
-// One product per expert: make(params, expert, first row, rows).
+// One product per expert: make(params, expert, first row, rows). Offsets are read last.
 template <class Make>
 void for_each_expert(const HostCall& call, Make&& make) {
   const auto& p = call.params<GroupedMatmulParams>();
-  const std::vector<std::int64_t> offsets = cpu::group_offsets(call, call.reads[2], p.rows);
+  const std::vector<std::int64_t> offsets = cpu::group_offsets(call, call.reads.back(), p.rows);
   if (offsets.empty()) return zero(call, p.accumulate);
   std::vector<cpu::GemmCall> products;
   for (std::int64_t e = 0; e < p.experts; ++e)
@@ -70,16 +70,26 @@ void forward(const HostCall& call) {
                   });
 }
 
+// Of the gradient and weight that are read at `first` and after it.
+void add_to_dx(const HostCall& call, std::size_t first, bool accumulate) {
+  for_each_expert(
+      call, [&](const GroupedMatmulParams& p, std::int64_t e, std::int64_t begin, std::int64_t rows) {
+        cpu::Gemm g = types(call);
+        g.m = rows, g.n = p.k, g.k = p.n;
+        g.lda = p.n, g.ldb = p.k, g.ldc = p.k;
+        g.accumulate = accumulate;
+        return cpu::GemmCall{g, read_at(call, first, begin * p.n), read_at(call, first + 1, e * p.n * p.k),
+                             write_at(call, begin * p.k)};
+      });
+}
+
 void backward_x(const HostCall& call) {
-  for_each_expert(call,
-                  [&](const GroupedMatmulParams& p, std::int64_t e, std::int64_t begin, std::int64_t rows) {
-                    cpu::Gemm g = types(call);
-                    g.m = rows, g.n = p.k, g.k = p.n;
-                    g.lda = p.n, g.ldb = p.k, g.ldc = p.k;
-                    g.accumulate = p.accumulate != 0;
-                    return cpu::GemmCall{g, read_at(call, 0, begin * p.n), read_at(call, 1, e * p.n * p.k),
-                                         write_at(call, begin * p.k)};
-                  });
+  add_to_dx(call, 0, call.params<GroupedMatmulParams>().accumulate != 0);
+}
+
+void backward_pair(const HostCall& call) {
+  backward_x(call);
+  add_to_dx(call, 2, true);
 }
 
 void backward_w(const HostCall& call) {
@@ -101,6 +111,9 @@ MIXTAPE_HOST_KERNEL("grouped_matmul_forward_f16", forward);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_x_f32", backward_x);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_x_bf16", backward_x);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_x_f16", backward_x);
+MIXTAPE_HOST_KERNEL("grouped_matmul_backward_pair_f32", backward_pair);
+MIXTAPE_HOST_KERNEL("grouped_matmul_backward_pair_bf16", backward_pair);
+MIXTAPE_HOST_KERNEL("grouped_matmul_backward_pair_f16", backward_pair);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_w_f32", backward_w);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_w_bf16", backward_w);
 MIXTAPE_HOST_KERNEL("grouped_matmul_backward_w_f16", backward_w);

@@ -21,6 +21,8 @@ struct GroupedGemm {
   bool accumulate = false;
   Argument a, b, c;
   Argument offsets;  // u32 [E+1]; expert e has the rows offsets[e] <= t < offsets[e+1]
+  // Rows: a2[t,:] b2[e] is added, of the shapes and types of a and b, where they are not null.
+  Argument a2 = {}, b2 = {};
 };
 
 // Sums in f32, rounded once, in an order that depends on the shapes and offsets alone. Offsets that do not

@@ -135,9 +135,9 @@ MIXTAPE_DEVICE void store_tiles(const float (&sums)[Tiles][4], int half, Global<
   }
 }
 
-// A block per tile of c: rows of one expert, times its matrix. Sums, a tile of them, knows how to add and to store.
-template <class Sums, bool TransB, class T, class C>
-MIXTAPE_DEVICE void tensor_grouped_rows(const GroupedGemmParams& p, Global<const T> a, Global<const T> b,
+// A block per tile of c: rows of one expert, times its matrix, of one or two products. Sums, a tile of them, knows how to add and to store.
+template <class Sums, bool TransB, int Products, class T, class C>
+MIXTAPE_DEVICE void tensor_grouped_rows(const GroupedGemmParams& p, const GroupedReads<T, T>& in,
                                         Global<const std::uint32_t> offsets, Global<C> c,
                                         Global<std::uint64_t> errors, Shared<T> memory,
                                         Shared<std::uint64_t> scratch) {
@@ -147,10 +147,13 @@ MIXTAPE_DEVICE void tensor_grouped_rows(const GroupedGemmParams& p, Global<const
   if (tile.begin >= tile.end || (tile.is_bad && p.accumulate != 0)) return;
   const std::int64_t rows = tile.end - tile.begin;
   Sums sums;
-  if (!tile.is_bad) {
-    const TensorOperand<T, false> left{a + tile.begin * p.k, rows, p.k, p.k};
-    const TensorOperand<T, !TransB> right{b + (tile.expert * p.n * p.k + (TransB ? col * p.k : col)),
-                                          p.n - col, p.k, TransB ? p.k : p.n};
+  MIXTAPE_ROLLED
+  for (int i = 0; i < (tile.is_bad ? 0 : Products); ++i) {
+    if (i > 0) barrier();  // before the memory is written anew
+    const TensorOperand<T, false> left{(i == 0 ? in.a : in.a2) + tile.begin * p.k, rows, p.k, p.k};
+    const TensorOperand<T, !TransB> right{
+        (i == 0 ? in.b : in.b2) + (tile.expert * p.n * p.k + (TransB ? col * p.k : col)), p.n - col, p.k,
+        TransB ? p.k : p.n};
     sums.add(left, right, memory);
   }
   sums.store(c + (tile.begin * p.n + col), rows, p.n - col, p.n, p.accumulate != 0);
@@ -158,7 +161,7 @@ MIXTAPE_DEVICE void tensor_grouped_rows(const GroupedGemmParams& p, Global<const
 
 // A block per tile of an expert's matrix: the sum over the expert's rows.
 template <class Sums, class T, class C>
-MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<const T> a, Global<const T> b,
+MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, const GroupedReads<T, T>& in,
                                            Global<const std::uint32_t> offsets, Global<C> c,
                                            Global<std::uint64_t> errors, Shared<T> memory,
                                            Shared<std::uint64_t> scratch) {
@@ -172,8 +175,8 @@ MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<co
   if (count == 0 && p.accumulate != 0) return;
   Sums sums;
   if (count > 0) {
-    const TensorOperand<T, true> left{a + (begin * p.n + row), p.n - row, count, p.n};
-    const TensorOperand<T, true> right{b + (begin * p.k + col), p.k - col, count, p.k};
+    const TensorOperand<T, true> left{in.a + (begin * p.n + row), p.n - row, count, p.n};
+    const TensorOperand<T, true> right{in.b + (begin * p.k + col), p.k - col, count, p.k};
     sums.add(left, right, memory);
   }
   sums.store(c + ((expert * p.n + row) * p.k + col), p.n - row, p.k - col, p.k, p.accumulate != 0);
@@ -183,15 +186,16 @@ MIXTAPE_DEVICE void tensor_grouped_weights(const GroupedGemmParams& p, Global<co
 #define MIXTAPE_GROUPED(NAME, KIND, THREADS, T, C, ...)                                                \
   MIXTAPE_KERNEL_BLOCKS(NAME##_##T##_##C##_##KIND, THREADS, 2, GroupedGemmParams p, Global<const T> a, \
                         Global<const T> b, Global<const std::uint32_t> offsets, Global<C> c,           \
-                        Global<std::uint64_t> errors) {                                                \
+                        Global<std::uint64_t> errors, Global<const T> a2, Global<const T> b2) {        \
     await_earlier();                                                                                   \
     MIXTAPE_SHARED_DYNAMIC(T, memory);                                                                 \
     MIXTAPE_SHARED(std::uint64_t, scratch, kGroupScratch);                                             \
-    __VA_ARGS__(p, a, b, offsets, c, errors, memory, scratch);                                         \
+    __VA_ARGS__(p, {a, b, a2, b2}, offsets, c, errors, memory, scratch);                               \
   }
-#define MIXTAPE_GROUPED_KERNELS(KIND, THREADS, SUMS, T, C)                                           \
-  MIXTAPE_GROUPED(grouped_rows, KIND, THREADS, T, C, tensor_grouped_rows<SUMS<T>, false, T, C>)      \
-  MIXTAPE_GROUPED(grouped_rows_trans, KIND, THREADS, T, C, tensor_grouped_rows<SUMS<T>, true, T, C>) \
+#define MIXTAPE_GROUPED_KERNELS(KIND, THREADS, SUMS, T, C)                                              \
+  MIXTAPE_GROUPED(grouped_rows, KIND, THREADS, T, C, tensor_grouped_rows<SUMS<T>, false, 1, T, C>)      \
+  MIXTAPE_GROUPED(grouped_rows_trans, KIND, THREADS, T, C, tensor_grouped_rows<SUMS<T>, true, 1, T, C>) \
+  MIXTAPE_GROUPED(grouped_rows_pair, KIND, THREADS, T, C, tensor_grouped_rows<SUMS<T>, false, 2, T, C>) \
   MIXTAPE_GROUPED(grouped_weights, KIND, THREADS, T, C, tensor_grouped_weights<SUMS<T>, T, C>)
 #define MIXTAPE_GROUPED_TYPES(KIND, THREADS, SUMS)         \
   MIXTAPE_GROUPED_KERNELS(KIND, THREADS, SUMS, bf16, f32)  \

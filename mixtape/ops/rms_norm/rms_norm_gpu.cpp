@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <span>
-#include <string_view>
 
 #include "mixtape/backend/gpu/partials_params.h"
 #include "mixtape/backend/gpu/rows.h"
@@ -11,11 +10,11 @@
 namespace mixtape::gpu {
 namespace {
 
-// "_held<n>": a row in registers, n packs a thread; "_rows2": the same, and a block goes from row to row;
-// "_ahead": dx of a row while the next one is fetched.
+// "_held<n>": a row in registers, n packs a thread; "_ahead": dx of a row while the next one is fetched.
+// "_x_held<n>": dx alone, of independent rows, with the bits that it has beside dw.
 constexpr std::array kForward = {
     RowVariant{"_held1", 32, kPartOfWarp, 0, 1},   RowVariant{"_held2", 64, 32, 8, 2},
-    RowVariant{"_held4", 128, 32, 8, 4},           RowVariant{"_rows2", 512, kWarpsOfRow, 1, 2},
+    RowVariant{"_held4", 128, 32, 8, 4},           RowVariant{"_held2", 512, kWarpsOfRow, 1, 2},
     RowVariant{"_held4", 1024, kWarpsOfRow, 1, 4}, RowVariant{"_held8", 4096, kWarpsOfRow, 1, 8}};
 // Wider rows are not held: the shares of dw need registers too.
 constexpr std::array kBackward = {RowVariant{"_held1", 32, kPartOfWarp, 0, 1},
@@ -23,9 +22,6 @@ constexpr std::array kBackward = {RowVariant{"_held1", 32, kPartOfWarp, 0, 1},
                                   RowVariant{"_held4", 2048, kWarpsOfRow, 1, 4}};
 // Rows that are read twice.
 constexpr RowVariant kAny{"_any", 0, 512, 1, 0};
-
-// Blocks that go from row to row: about four on each multiprocessor of a large card.
-constexpr std::int64_t kRowBlocks = 512;
 
 struct Choice {
   RowVariant variant;
@@ -50,10 +46,7 @@ void forward(const Call& call) {
   const auto& p = call.params<RmsNormParams>();
   const bool are_packs = rows_are_packs({&call.read(0), &call.read(1), &call.write(0)});
   const Choice c = choice_of(call, are_packs, kForward, true);
-  const std::int64_t blocks = ceil_div(p.rows, c.block[1]);
-  const bool goes_on = std::string_view(c.variant.suffix) == "_rows2";
-  call.launch(call.dispatch.kernel + c.variant.suffix,
-              grid_of(goes_on ? std::min(blocks, kRowBlocks) : blocks), c.block, p,
+  call.launch(call.dispatch.kernel + c.variant.suffix, grid_of(ceil_div(p.rows, c.block[1])), c.block, p,
               {call.read(0), call.read(1), call.write(0), call.write(1)});
 }
 
@@ -62,8 +55,14 @@ void backward(const Call& call) {
   const Argument dx = call.write_if(p.wanted, p.dx), partials = call.write_if(p.wanted, p.dw);
   const bool are_packs = rows_are_packs({&call.read(0), &call.read(1), &call.read(3)}) && dx.offset % 16 == 0;
   const Choice c = choice_of(call, are_packs, kBackward, false);
+  std::vector<Argument> arguments = {call.read(0), call.read(1), call.read(2), call.read(3), dx};
+  if (c.variant.held > 0 && (p.wanted & p.dw) == 0) {
+    return call.launch(str(call.dispatch.kernel, "_x_held", c.variant.held),
+                       grid_of(ceil_div(p.rows, c.block[1])), c.block, p, arguments);
+  }
+  arguments.push_back(partials);
   call.launch(call.dispatch.kernel + c.variant.suffix, grid_of(ceil_div(p.rows, p.row_block)), c.block, p,
-              {call.read(0), call.read(1), call.read(2), call.read(3), dx, partials});
+              arguments);
 }
 
 void backward_weight(const Call& call) {

@@ -45,14 +45,6 @@ MIXTAPE_DEVICE void rms_norm_forward_held(const RmsNormParams& p, Global<const T
   }
 }
 
-// block_sum with one barrier less: `scratch` must not be that of the call before.
-MIXTAPE_DEVICE float block_sum_in_turn(float v, Shared<float> scratch) {
-  v = lane_sum(v);
-  if (lane() == 0) scratch[warp()] = v;
-  barrier();
-  return lane_sum(lane() < block_threads() / kLanes ? static_cast<float>(scratch[lane()]) : 0.0f);
-}
-
 template <class T, int N, int Held>
 MIXTAPE_DEVICE void load_held(Global<const T> row, bool is_there, std::int64_t cols,
                               Pack<T, N> (&held)[Held]) {
@@ -70,41 +62,6 @@ MIXTAPE_DEVICE void load_weight(const RmsNormParams& p, Global<const W> w, float
   load_held<W, N, Held>(w, true, p.cols, packs);
   MIXTAPE_UNROLL
   for (int i = 0; i < Held * N; ++i) weight[i] = to_f32(packs[i / N].v[i % N]);
-}
-
-// A block goes from row to row, Held packs per thread: the weight stays in registers, and the next row is on
-// its way while one is worked on.
-template <class T, class W, int Held>
-MIXTAPE_DEVICE void rms_norm_forward_rows(const RmsNormParams& p, Global<const T> x, Global<const W> w,
-                                          Global<T> y, Global<float> rstd, Shared<float> scratch) {
-  constexpr int kPack = 16 / sizeof(T);
-  float weight[Held * kPack];
-  Pack<T, kPack> row[Held], next[Held];
-  load_weight<W, kPack, Held>(p, w, weight);
-  load_held<T, kPack, Held>(x + block_x() * p.cols, true, p.cols, next);
-  int turn = 0;
-  for (std::int64_t at = block_x(); at < p.rows; at += blocks_x(), turn ^= kLanes) {
-    MIXTAPE_UNROLL
-    for (int h = 0; h < Held; ++h) row[h] = next[h];
-    const std::int64_t following = at + blocks_x();
-    load_held<T, kPack, Held>(x + following * p.cols, following < p.rows, p.cols, next);
-    float sum = 0.0f;
-    MIXTAPE_UNROLL
-    for (int h = 0; h < Held; ++h) {
-      MIXTAPE_UNROLL
-      for (int i = 0; i < kPack; ++i) sum = fma_f32(to_f32(row[h].v[i]), to_f32(row[h].v[i]), sum);
-    }
-    const float r = rstd_of(block_sum_in_turn(sum, scratch + turn), p.cols, p.eps);
-    if (thread_x() == 0) rstd[at] = r;
-    MIXTAPE_UNROLL
-    for (int h = 0; h < Held; ++h) {
-      if (column<kPack>(h) >= p.cols) break;
-      Pack<T, kPack> out;
-      MIXTAPE_UNROLL
-      for (int i = 0; i < kPack; ++i) out.v[i] = from_f32<T>(to_f32(row[h].v[i]) * r * weight[h * kPack + i]);
-      store_pack(y + (at * p.cols + column<kPack>(h)), out);
-    }
-  }
 }
 
 // Any row, read twice.
@@ -129,19 +86,11 @@ MIXTAPE_DEVICE void rms_norm_forward_any(const RmsNormParams& p, Global<const T>
     MIXTAPE_SHARED(float, scratch, 32);                                                                   \
     __VA_ARGS__(p, x, w, y, rstd, scratch);                                                               \
   }
-#define FORWARD_ROWS(NAME, T, W)                                                                     \
-  MIXTAPE_KERNEL_BLOCKS(rms_norm_forward_##NAME##_rows2, 256, 4, RmsNormParams p, Global<const T> x, \
-                        Global<const W> w, Global<T> y, Global<float> rstd) {                        \
-    await_earlier();                                                                                 \
-    MIXTAPE_SHARED(float, scratch, 64);                                                              \
-    rms_norm_forward_rows<T, W, 2>(p, x, w, y, rstd, scratch);                                       \
-  }
 #define FORWARD(NAME, T, W)                                           \
   FORWARD_AS(NAME##_held1, 256, T, W, rms_norm_forward_held<T, W, 1>) \
   FORWARD_AS(NAME##_held2, 256, T, W, rms_norm_forward_held<T, W, 2>) \
   FORWARD_AS(NAME##_held4, 256, T, W, rms_norm_forward_held<T, W, 4>) \
   FORWARD_AS(NAME##_held8, 512, T, W, rms_norm_forward_held<T, W, 8>) \
-  FORWARD_ROWS(NAME, T, W)                                            \
   FORWARD_AS(NAME##_any, 512, T, W, rms_norm_forward_any<T, W>)
 FORWARD(f32, f32, f32)
 FORWARD(bf16, bf16, bf16)
@@ -191,6 +140,28 @@ MIXTAPE_DEVICE void put_dx(const RmsNormParams& p, const RmsNormRow<T, Held>& ro
     }
     store_pack(dx + c, out);
   }
+}
+
+// dx alone: a row per threads_x threads.
+template <class T, class W, int Held>
+MIXTAPE_DEVICE void rms_norm_backward_x(const RmsNormParams& p, Global<const T> x, Global<const W> w,
+                                        Global<const float> rstd, Global<const T> dy, Global<T> dx,
+                                        Shared<float> scratch) {
+  constexpr int kPack = 16 / sizeof(T);
+  const std::int64_t r = row_index();
+  RmsNormRow<T, Held> row;
+  row.load(x, dy, rstd, r, p.rows, p.cols);
+  float dot = 0.0f;
+  MIXTAPE_UNROLL
+  for (int h = 0; h < Held; ++h) {
+    if (column<kPack>(h) >= p.cols) break;
+    const Pack<W, kPack> weight = load_pack<kPack>(w + column<kPack>(h));
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kPack; ++i)
+      dot = fma_f32(to_f32(row.dy[h].v[i]) * to_f32(weight.v[i]), to_f32(row.x[h].v[i]), dot);
+  }
+  const float slope = row_sum(dot, scratch) * row.rstd / static_cast<float>(p.cols) * row.rstd;
+  if (r < p.rows) put_dx<T, W, Held, kPack>(p, row, w, slope, dx + r * p.cols);
 }
 
 // The block's share of dw. Rows that ran side by side (threads_y of them) are added up in order.
@@ -333,6 +304,13 @@ MIXTAPE_DEVICE void rms_norm_backward_any(const RmsNormParams& p, Global<const T
 #define BACKWARD_KERNEL(NAME, THREADS, T, W)                                                               \
   MIXTAPE_KERNEL(rms_norm_backward_##NAME, THREADS, RmsNormParams p, Global<const T> x, Global<const W> w, \
                  Global<const float> rstd, Global<const T> dy, Global<T> dx, Global<float> partials)
+#define BACKWARD_X(NAME, THREADS, HELD, T, W)                                                          \
+  MIXTAPE_KERNEL(rms_norm_backward_##NAME##_x_held##HELD, THREADS, RmsNormParams p, Global<const T> x, \
+                 Global<const W> w, Global<const float> rstd, Global<const T> dy, Global<T> dx) {      \
+    await_earlier();                                                                                   \
+    MIXTAPE_SHARED(float, scratch, 32);                                                                \
+    rms_norm_backward_x<T, W, HELD>(p, x, w, rstd, dy, dx, scratch);                                   \
+  }
 #define BACKWARD(NAME, T, W)                                                            \
   BACKWARD_KERNEL(NAME##_held1, 1024, T, W) {                                           \
     await_earlier();                                                                    \
@@ -355,7 +333,9 @@ MIXTAPE_DEVICE void rms_norm_backward_any(const RmsNormParams& p, Global<const T
     await_earlier();                                                                    \
     MIXTAPE_SHARED(float, scratch, 32);                                                 \
     rms_norm_backward_any<T, W>(p, x, w, rstd, dy, dx, partials, scratch);              \
-  }
+  }                                                                                     \
+  BACKWARD_X(NAME, 1024, 1, T, W)                                                       \
+  BACKWARD_X(NAME, 512, 4, T, W)
 BACKWARD(f32, f32, f32)
 BACKWARD(bf16, bf16, bf16)
 BACKWARD(bf16_w_f32, bf16, f32)
