@@ -39,7 +39,6 @@ int type_of(DType dtype) {
 struct LtTable {
   std::size_t (*GetVersion)();
   int (*Create)(void**);
-  int (*Destroy)(void*);
   int (*MatmulDescCreate)(void**, int, int);
   int (*MatmulDescDestroy)(void*);
   int (*MatmulDescSetAttribute)(void*, int, const void*, std::size_t);
@@ -68,7 +67,6 @@ const LtTable& table() {
     };
     load(t.GetVersion, "cublasLtGetVersion");
     load(t.Create, "cublasLtCreate");
-    load(t.Destroy, "cublasLtDestroy");
     load(t.MatmulDescCreate, "cublasLtMatmulDescCreate");
     load(t.MatmulDescDestroy, "cublasLtMatmulDescDestroy");
     load(t.MatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
@@ -162,8 +160,8 @@ bool MatrixProducts::is_there() {
 
 MatrixProducts::MatrixProducts() = default;
 MatrixProducts::~MatrixProducts() {
-  plans_.clear();
-  if (handle_) lt_->Destroy(handle_);
+  // A device lives until the process ends, and cuBLASLt may have ended before: what is freed here it freed itself.
+  for (auto& [key, plan] : plans_) plan.release();
 }
 
 LtPlan& MatrixProducts::plan(const gpu::Gemm& g, std::uint32_t align_a, std::uint32_t align_b,
