@@ -46,7 +46,8 @@ void beside_each_other(const Call& call, Gemm g) {
 }  // namespace
 
 bool can_split(const Gemm& g, DType a, DType b) {
-  return a == DType::f32 && b == DType::bf16 && !g.trans_b && g.batch == 1 && g.out != DType::f16;
+  return a == DType::f32 && b == DType::bf16 && !g.trans_b && g.batch == 1 && g.out != DType::f16 &&
+         g.addend.memory == nullptr;
 }
 
 void split_gemm(const Call& call, Gemm gemm) {

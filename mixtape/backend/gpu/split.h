@@ -6,7 +6,8 @@
 
 namespace mixtape::gpu {
 
-// Whether split_gemm does it: one product, a f32 and b bf16, which is not transposed.
+// Whether split_gemm does it: one product, a f32 and b bf16, which is not transposed, without an
+// addend.
 bool can_split(const Gemm& gemm, DType a, DType b);
 
 // As mixed_gemm's product of `gemm`.
