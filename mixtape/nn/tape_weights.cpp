@@ -119,9 +119,10 @@ Var decoded(const Matrix& w, DType dtype) {
   return latent_codes(w.latent, w.quantized.scales, w.quantized.biases, w.quantized.format, dtype);
 }
 
-}  // namespace
-
-namespace {
+// One matrix per expert that is no quantized one.
+Var dense_experts(const Matrix& w, DType dtype) {
+  return w.latent.value() ? decoded(w, dtype) : in_dtype(w.dense, dtype);
+}
 
 Var product(const Var& x, const Matrix& w, DType out, const Var& addend) {
   if (w.observe) w.observe(x, Buffer());
@@ -141,15 +142,6 @@ Var linear_onto(const Var& onto, const Var& x, const Matrix& w, const Var& bias)
   const Var y = add_bias(linear(x, w), bias);
   return onto.value() ? onto + y : y;
 }
-
-namespace {
-
-// One matrix per expert that is no quantized one.
-Var dense_experts(const Matrix& w, DType dtype) {
-  return w.latent.value() ? decoded(w, dtype) : in_dtype(w.dense, dtype);
-}
-
-}  // namespace
 
 Var grouped_gated(const Var& x, const Matrix& gate, const Matrix& up, const Buffer& offsets) {
   const auto is_dense = [](const Matrix& w) { return w.latent.value() || !w.is_quantized(); };

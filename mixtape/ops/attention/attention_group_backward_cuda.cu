@@ -82,8 +82,8 @@ MIXTAPE_DEVICE void attention_dq_group(const AttentionParams& p, const TensorRea
                    (p.accumulate & p.dq) != 0);
 }
 
-// A block per Keys keys, 64 for each of its groups, over the query heads of the group and the queries that see them. Scores lie with keys as rows,
-// so that the weights are left operands as they come.
+// A block per Keys keys, 64 for each of its groups, over the query heads of their group and the queries that see them. Scores
+// lie with keys as rows, so that the weights are left operands as they come.
 template <int D, int Keys, int Queries>
 MIXTAPE_DEVICE void attention_dkv_group(const AttentionParams& p, const TensorReads& in,
                                         Global<const std::int32_t> lengths, Global<bf16> dk, Global<bf16> dv,

@@ -135,7 +135,8 @@ MIXTAPE_DEVICE void store_tiles(const float (&sums)[Tiles][4], int half, Global<
   }
 }
 
-// A block per tile of c: rows of one expert, times its matrix, of one or two products. Sums, a tile of them, knows how to add and to store.
+// A block per tile of c: rows of one expert, times its matrix, of one or two products. Sums, a tile of them, knows how to add
+// and to store.
 template <class Sums, bool TransB, int Products, class T, class C>
 MIXTAPE_DEVICE void tensor_grouped_rows(const GroupedGemmParams& p, const GroupedReads<T, T>& in,
                                         Global<const std::uint32_t> offsets, Global<C> c,
