@@ -89,6 +89,9 @@ std::vector<ArgumentRow> rows_of_calls() {
       {"grouped_matmul_backward",
        "x f32 T,K; w f32 E,N,K; offsets u32 E+1; dy f32 T,N; dx*? f32 T,K; dw*? f32 E,N,K",
        CALL(grouped_matmul_backward(e, b[0], b[1], b[2], b[3], {b[4], kNo}, {b[5], kNo}))},
+      {"grouped_matmul_backward_pair",
+       "w1 f32 E,N,K; dy1 f32 T,N; w2 f32 E,N,K; dy2 f32 T,N; offsets u32 E+1; dx* f32 T,K",
+       CALL(grouped_matmul_backward_pair(e, b[0], b[1], b[2], b[3], b[4], {b[5], kNo}))},
       {"attention_forward",
        "q f32 B,S,E,D; k f32 B,V,k,D; v f32 B,V,k,D; sinks? f32 E; lengths? i32 B; y* f32 B,S,E,D; "
        "lse* f32 B,E,S",
@@ -303,6 +306,8 @@ std::vector<ArgumentRow> rows_of_makers() {
       {"reduce_masked_mean", "loss f32 T; weights f32 T", TAPE(masked_mean(v[0], v[1].detach()))},
       {"matmul", "a f32 T,K; b f32 K,N", TAPE(matmul(v[0], v[1]))},
       {"grouped_matmul", "x f32 T,K; w f32 E,N,K; offsets u32 E+1", TAPE(grouped_matmul(v[0], v[1], b[2]))},
+      {"grouped_swiglu", "x f32 T,K; gate f32 E,N,K; up f32 E,N,K; offsets u32 E+1",
+       TAPE(grouped_swiglu(v[0], v[1], v[2], b[3]))},
       {"attention", "q f32 B,S,E,D; k f32 B,V,k,D; v f32 B,V,k,D", TAPE(attention(v[0], v[1], v[2], {}))},
       {"attention_sinks", "q f32 B,S,E,D; k f32 B,V,k,D; v f32 B,V,k,D; sinks? f32 E",
        TAPE(attention(v[0], v[1], v[2], {}, v[3]))},

@@ -1,4 +1,4 @@
-#include "mixtape/ops/grouped_swiglu/grouped_swiglu.h"
+#include "mixtape/ops/moe_route/grouped_swiglu.h"
 
 #include "mixtape/ops/grouped_matmul/grouped_matmul.h"
 #include "mixtape/ops/silu_mul/silu_mul.h"

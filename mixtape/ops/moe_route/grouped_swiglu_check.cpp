@@ -1,10 +1,10 @@
-#include "mixtape/ops/grouped_swiglu/grouped_swiglu_check.h"
+#include "mixtape/ops/moe_route/grouped_swiglu_check.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "mixtape/ops/grouped_matmul/grouped_matmul_check.h"
-#include "mixtape/ops/grouped_swiglu/grouped_swiglu.h"
+#include "mixtape/ops/moe_route/grouped_swiglu.h"
 #include "mixtape/ops/silu_mul/silu_mul_oracle.h"
 #include "mixtape/testing/check_registry.h"
 
