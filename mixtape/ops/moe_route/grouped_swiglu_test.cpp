@@ -51,7 +51,7 @@ TEST(GroupedSwiglu, GivesWhatItsPartsGive) {
 TEST(GroupedSwiglu, GradientsOneByOne) {
   for (const Device& device : testing::test_devices()) {
     for (int wanted = 0; wanted < 3; ++wanted) {
-      testing::OpCheck check = grouped_swiglu_checks(device, DType::f32)[0];
+      testing::OpCheck check = grouped_swiglu_checks(device, DType::f32)[1];  // the first has no rows
       check.differentiable = {wanted == 0, wanted == 1, wanted == 2};
       check_op(device, check);
     }
