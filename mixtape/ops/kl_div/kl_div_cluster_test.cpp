@@ -1,5 +1,7 @@
 // The kernels for clusters, on the simulator, whose clusters have one block: they are part of this program
 // only, where the launcher finds them.
+#include <gmock/gmock.h>
+
 #include <cmath>
 
 #include "mixtape/ops/kl_div/kl_div.h"
@@ -85,6 +87,29 @@ TEST(KlDivCluster, LargeLogitsKeepTheirDifferences) {
     const Values found = run(t, s, {1.0f, 1.0f, 1.0f}, true), wanted = run(t, s, {1.0f, 1.0f, 1.0f}, false);
     testing::expect_close(str("loss ", offset), found.loss, wanted.loss.values, {4.0, 1e-4});
     testing::expect_close(str("dx ", offset), found.dx, wanted.dx.values, {2.0, 1e-6});
+  }
+}
+
+// The powers that a thread keeps are below its warp's maximum: 64 threads hold these rows, packs of 8 go to them in turn.
+TEST(KlDivCluster, WarpsWhoseMaximaLieFarApart) {
+  constexpr std::size_t kCols = 4096;
+  const std::vector<float> dloss = {1.0f, -0.5f};
+  for (const double lower : {0.0, 40.0, 100.0, 400.0, HUGE_VAL}) {
+    for (const bool is_teacher : {true, false}) {
+      testing::HostTensor t = testing::random_tensor(DType::bf16, {2, kCols}, 3, 3.0),
+                          s = testing::random_tensor(DType::bf16, {2, kCols}, 4, 3.0);
+      testing::HostTensor& moved = is_teacher ? t : s;
+      for (std::size_t i = 0; i < 2 * kCols; ++i) {
+        if (i % kCols / 8 % 64 >= 32)
+          moved.values[i] =
+              static_cast<double>(static_cast<float>(bf16(static_cast<float>(moved.values[i] - lower))));
+      }
+      const Values found = run(t, s, dloss, true), wanted = run(t, s, dloss, false);
+      testing::expect_close(str("loss ", lower), found.loss, wanted.loss.values, {2.0, 1e-5});
+      testing::expect_close(str("dx ", lower), found.dx, wanted.dx.values, {2.0, 1e-6});
+      const Values equal = run(t, t, dloss, true);
+      EXPECT_THAT(equal.dx.values, ::testing::Each(0.0)) << lower;
+    }
   }
 }
 
