@@ -1,3 +1,4 @@
+#include "mixtape/backend/gpu/lanes.h"
 #include "mixtape/ops/embedding/segments_gpu.h"
 
 namespace mixtape {
@@ -140,45 +141,107 @@ MIXTAPE_KERNEL(embedding_add_blocks, 256, EmbeddingParams p, Global<const std::u
   }
 }
 
-// kRowsOfWarp rows of the table per warp, in one pass: zeros where no id is, or left alone.
+// Neighbouring rows of the table that a warp writes: lane r knows the segment of the r-th.
+struct WarpSegments {
+  std::int64_t first;
+  int rows;
+  std::uint32_t begin, count;
+  std::uint32_t full;   // of the occurrences those in full blocks, which come first
+  std::uint32_t up_to;  // others, of the rows up to this one
+  int total;            // others, of all rows
+
+  MIXTAPE_DEVICE WarpSegments(const EmbeddingParams& p, Global<const std::uint32_t> begins, std::int64_t row)
+      : first(row), rows(row + kTableRows <= p.rows ? kTableRows : static_cast<int>(p.rows - row)) {
+    begin = begins[first + (lane() < rows ? lane() : rows)];
+    count = lane_shuffle(begin, lane() < rows ? lane() + 1 : rows) - begin;
+    full = static_cast<std::uint32_t>(count / kSegmentBlock * kSegmentBlock);
+    up_to = lanes_up_to(count - full);
+    total = static_cast<int>(lane_shuffle(up_to, kLanes - 1));
+  }
+  // Of this lane's occurrence, the i-th that is in no full block: its row, and its place in the sorted order.
+  MIXTAPE_DEVICE int row_of(int i) const {
+    int row = 0;
+    MIXTAPE_ROLLED
+    for (int r = 0; r < rows; ++r) row += i >= static_cast<int>(lane_shuffle(up_to, r)) ? 1 : 0;
+    return row;
+  }
+  MIXTAPE_DEVICE std::uint32_t place_of(int i, int row) const {
+    return lane_shuffle(begin + count - up_to, row) + static_cast<std::uint32_t>(i);
+  }
+};
+
+// The columns c .. c+N-1 of a warp's rows, in one pass: what stands in no full block is summed as it comes, four rows
+// of dy under way at a time (the lane_barrier keeps the compiler from reading them one by one), and a sum is written
+// where the next row begins. Zeros where no id is, or left alone.
 template <class T, int N>
-MIXTAPE_DEVICE void embedding_backward(const EmbeddingParams& p, Global<const T> dy,
-                                       Global<const std::uint32_t> places, Global<const float> sums,
-                                       std::int64_t begin, std::int64_t end, Global<T> row) {
-  constexpr int kPacks = kPacksOfLane;
-  constexpr std::int64_t kStep = kLanes * N;
-  for (std::int64_t c0 = block_y() * kPacks * kStep; c0 < p.hidden; c0 += blocks_y() * kPacks * kStep) {
-    const std::int64_t c = c0 + lane() * N;
-    float sum[kPacks * N];
-    segment_sum<T, kPacks, N>(dy, p.hidden, places, sums, begin, end, c, kStep, sum);
+MIXTAPE_DEVICE void embedding_backward(const EmbeddingParams& p, const WarpSegments& segments,
+                                       Global<const T> dy, Global<const std::uint32_t> places,
+                                       Global<const float> sums, Global<T> dtable, std::int64_t c) {
+  constexpr int kAtOnce = 4;
+  const bool is_inside = c < p.hidden;
+  float sum[N];
+  MIXTAPE_UNROLL
+  for (int i = 0; i < N; ++i) sum[i] = 0.0f;
+  int row = 0;
+  const auto put_row = [&] {
+    const std::uint32_t count = lane_shuffle(segments.count, row), full = lane_shuffle(segments.full, row);
+    const std::int64_t block = lane_shuffle(segments.begin, row) / kSegmentBlock;
+    const Global<T> to = dtable + (row_offset(segments.first + row, p.hidden) + c);
+    ++row;
+    if (!is_inside || (count == 0 && p.accumulate != 0)) return;
+    Pack<float, N> in_full;
+    if (full != 0) in_full = load_pack<N>(sums + (row_offset(block, p.hidden) + c));
+    Pack<T, N> out;
+    if (p.accumulate != 0) out = load_pack<N>(to);
     MIXTAPE_UNROLL
-    for (int k = 0; k < kPacks; ++k) {
-      if (c + k * kStep >= p.hidden) break;
-      Pack<T, N> out;
-      if (p.accumulate != 0) out = load_pack<N>(row + (c + k * kStep));
+    for (int i = 0; i < N; ++i) {
+      if (full != 0) sum[i] += in_full.v[i];
+      out.v[i] = from_f32<T>(p.accumulate != 0 ? to_f32(out.v[i]) + sum[i] : sum[i]);
+      sum[i] = 0.0f;
+    }
+    store_pack(to, out);
+  };
+  int my_row = 0;
+  std::uint32_t my_place = 0;
+  MIXTAPE_ROLLED
+  for (int i = 0; i < segments.total; i += kAtOnce) {
+    if (i % kLanes == 0) {
+      my_row = segments.row_of(i + lane());
+      const std::uint32_t at = segments.place_of(i + lane(), my_row);
+      if (i + lane() < segments.total) my_place = places[at];
+    }
+    Pack<T, N> held[kAtOnce];
+    MIXTAPE_UNROLL
+    for (int r = 0; r < kAtOnce; ++r) {
+      const std::int64_t place = lane_shuffle(my_place, (i + r) % kLanes);
+      if (i + r < segments.total && is_inside) held[r] = load_pack<N>(dy + (row_offset(place, p.hidden) + c));
+    }
+    lane_barrier();
+    MIXTAPE_UNROLL
+    for (int r = 0; r < kAtOnce; ++r) {
+      const int row_of_r = lane_shuffle(my_row, (i + r) % kLanes);
+      if (i + r >= segments.total) break;
+      MIXTAPE_ROLLED
+      while (row < row_of_r) put_row();
       MIXTAPE_UNROLL
-      for (int i = 0; i < N; ++i)
-        out.v[i] = from_f32<T>(p.accumulate != 0 ? to_f32(out.v[i]) + sum[k * N + i] : sum[k * N + i]);
-      store_pack(row + (c + k * kStep), out);
+      for (int k = 0; k < N; ++k) sum[k] += is_inside ? to_f32(held[r].v[k]) : 0.0f;
     }
   }
+  MIXTAPE_ROLLED
+  while (row < segments.rows) put_row();
 }
+// Warps beside each other take the parts of the same rows: what they write are whole rows of memory.
 template <class T, int N>
 MIXTAPE_DEVICE void embedding_backward_rows(const EmbeddingParams& p, Global<const T> dy,
                                             Global<const std::uint32_t> places,
                                             Global<const std::uint32_t> begins, Global<const float> sums,
                                             Global<T> dtable) {
-  const std::int64_t first = row_index() * kRowsOfWarp;
-  if (first >= p.rows) return;
-  const std::int64_t known = first + lane() < p.rows ? first + lane() : p.rows;
-  const std::uint32_t my_begin = begins[known];
-  MIXTAPE_ROLLED
-  for (int r = 0; r < kRowsOfWarp && first + r < p.rows; ++r) {
-    const std::int64_t begin = lane_shuffle(my_begin, r), end = lane_shuffle(my_begin, r + 1);
-    if (begin == end && p.accumulate != 0) continue;
-    const Global<T> row = dtable + row_offset(first + r, p.hidden);
-    embedding_backward<T, N>(p, dy, places, sums, begin, end, row);
-  }
+  constexpr int kCols = kLanes * N;
+  const std::int64_t parts = (p.hidden + kCols - 1) / kCols, group = divide(row_index(), parts);
+  if (group * kTableRows >= p.rows) return;
+  const std::int64_t part = row_index() - group * parts;
+  embedding_backward<T, N>(p, WarpSegments(p, begins, group * kTableRows), dy, places, sums, dtable,
+                           part * kCols + lane() * N);
 }
 #define BACKWARD_OF(T, N, name)                                                            \
   MIXTAPE_KERNEL(embedding_backward_##T##name, 256, EmbeddingParams p, Global<const T> dy, \

@@ -8,9 +8,8 @@ namespace mixtape {
 // than with 64 from 8192 occurrences on, half as many block sums to keep, and up to 128 the plain serial sum.
 inline constexpr std::int64_t kSegmentBlock = 128;
 
-// What a warp of a GPU writes of a gradient table: neighbouring rows, packs per lane at a time.
-inline constexpr int kRowsOfWarp = 4;
-inline constexpr int kPacksOfLane = 2;
+// Neighbouring rows that a warp of a GPU writes of a gradient table, fewer than it has lanes.
+inline constexpr int kTableRows = 16;
 
 struct EmbeddingParams {
   std::int64_t rows;    // of the table

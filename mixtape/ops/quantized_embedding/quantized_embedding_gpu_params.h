@@ -5,6 +5,9 @@
 
 namespace mixtape {
 
+// Neighbouring rows of the table that a warp goes through.
+inline constexpr int kRowsOfWarp = 4;
+
 struct QuantizedRowsParams {
   EmbeddingParams lookup;
   std::int32_t bits;
