@@ -70,15 +70,16 @@ Var SparseMlp::forward(const Var& x, const std::function<void(const Buffer& offs
   const MoeRoute route = moe_route(scores, spec_.experts_per_token, spec_.normalized_weights);
   const MoePlan plan = moe_plan(x.tape().encoder(), route.indices, spec_.experts);
   if (on_offsets) on_offsets(plan.offsets);
-  const Var sorted = moe_dispatch(rows, plan);                              // [T * k, hidden]
-  const Var inner = gated(sorted, plan);                                    // [T * k, F]
-  Var y = moe_combine(projected(inner, down_, plan), route.weights, plan);  // [T, hidden]
+  const Var sorted = moe_dispatch(rows, plan);                      // [T * k, hidden]
+  const Var inner = gated(sorted, plan);                            // [T * k, F]
+  Var before = onto.value() ? reshape(onto, rows.shape()) : Var();  // [T, hidden], where there is one
   if (shared_) {
     const Var gate = reshape(sigmoid(linear(rows, shared_->gate)), {rows.shape()[0]});  // [T]
-    y += scale_rows(shared_->mlp.forward(rows, Var()), gate);
+    const Var shared = scale_rows(shared_->mlp.forward(rows, Var()), gate);
+    before = before.value() ? before + shared : shared;
   }
-  y = reshape(y, x.shape());  // [..., hidden]
-  return onto.value() ? onto + y : y;
+  const Var y = moe_combine(projected(inner, down_, plan), route.weights, plan, before);  // [T, hidden]
+  return reshape(y, x.shape());                                                           // [..., hidden]
 }
 
 }  // namespace mixtape

@@ -11,12 +11,9 @@ struct SortedKeys {
 };
 
 // `keys` holds u32 or i32, fewer than 2^32. One outside 0 .. limit-1, limit < 2^32, is reported.
-// Three launches per 9 bits of `limit`; deterministic.
+// begins[k] (u32) becomes how many of the keys are below k, for k = 0 .. limit. Two or three launches per 9 bits of
+// `limit`, and one for begins if there are several; deterministic.
 SortedKeys sort_keys(const Call& call, const Argument& keys, std::int64_t count, std::int64_t limit,
-                     bool keys_are_signed);
-
-// begins[k] (u32) = how many of the sorted keys are below k, for k = 0 .. limit.
-void find_begins(const Call& call, const SortedKeys& sorted, std::int64_t count, std::int64_t limit,
-                 const Argument& begins);
+                     bool keys_are_signed, const Argument& begins);
 
 }  // namespace mixtape::gpu

@@ -1,5 +1,5 @@
 // A stable radix sort, least digit first. A pass: every tile counts its digits, the counts are summed digit
-// by digit over the tiles, every tile puts its keys after those that come before.
+// by digit over the tiles (few tiles do that where they need it), every tile puts its keys after those that come before.
 #include "mixtape/backend/gpu/lanes.h"
 #include "mixtape/backend/gpu/sort_params.h"
 
@@ -68,12 +68,37 @@ MIXTAPE_DEVICE std::uint32_t lanes_alike(std::uint32_t digit, int bits, bool has
   return alike;
 }
 
+// Keys of a digit: of all tiles, and of those before this one.
+struct DigitCount {
+  std::uint32_t total, before;
+};
+MIXTAPE_DEVICE DigitCount digit_count(const SortParams& p, Global<const std::uint32_t> counts,
+                                      Global<const std::uint32_t> totals, int digit) {
+  const Global<const std::uint32_t> row = counts + digit * p.tiles;
+  if (p.tiles > kFewTiles) return DigitCount{totals[digit], row[block_x()]};
+  constexpr int kAtOnce = 16;
+  DigitCount found{0u, 0u};
+  MIXTAPE_ROLLED
+  for (int first = 0; first < p.tiles; first += kAtOnce) {
+    std::uint32_t held[kAtOnce];
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kAtOnce; ++i)
+      held[i] = first + i < p.tiles ? static_cast<std::uint32_t>(row[first + i]) : 0u;
+    MIXTAPE_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      found.total += held[i];
+      found.before += first + i < block_x() ? held[i] : 0u;
+    }
+  }
+  return found;
+}
+
 // A warp takes neighbouring keys, 32 at a time; `ranks` counts, per warp and digit, the keys that it has
-// seen.
+// seen. The only pass tells where keys begin.
 MIXTAPE_KERNEL(sort_scatter, kSortThreads, SortParams p, Global<const std::uint32_t> keys,
                Global<const std::uint32_t> places, Global<const std::uint32_t> counts,
                Global<const std::uint32_t> totals, Global<std::uint32_t> out_keys,
-               Global<std::uint32_t> out_places) {
+               Global<std::uint32_t> out_places, Global<std::uint32_t> begins) {
   await_earlier();
   MIXTAPE_SHARED(std::uint32_t, ranks, kSortWarps * kDigits);
   MIXTAPE_SHARED(std::uint32_t, scratch, kLanes);
@@ -105,10 +130,11 @@ MIXTAPE_KERNEL(sort_scatter, kSortThreads, SortParams p, Global<const std::uint3
   std::uint32_t smaller = 0, all;  // keys of smaller digits
   for (int first_digit = 0; first_digit < digits; first_digit += threads_x(), smaller += all) {
     const int d = first_digit + thread_x();
-    const std::uint32_t total = d < digits ? static_cast<std::uint32_t>(totals[d]) : 0u;
-    std::uint32_t before = smaller + threads_before(total, scratch, all);
+    const DigitCount found = d < digits ? digit_count(p, counts, totals, d) : DigitCount{0u, 0u};
+    std::uint32_t before = smaller + threads_before(found.total, scratch, all);
     if (d >= digits) continue;
-    before += counts[d * p.tiles + block_x()];
+    if (p.is_only != 0 && block_x() == 0 && d <= p.limit) begins[d] = before;
+    before += found.before;
     for (int w = 0; w < warps; ++w) {
       const std::uint32_t here = ranks[w * digits + d];
       ranks[w * digits + d] = before;

@@ -25,10 +25,10 @@ void backward(const Call& call) {
   const auto& p = call.params<EmbeddingParams>();
   const Buffer& dtable = call.write(0);
   const Segments segments = group_rows(call, call.read(0), call.read(1), p);
-  const Grid grid = {grid_of(ceil_div(p.rows, 8 * kRowsOfWarp))[0],
-                     row_parts(p.hidden, dtable.dtype(), kPacksOfLane * 32 * 16), 1};
   const bool has_packs = rows_are_packs({&call.read(1), &dtable});
-  call.launch(call.dispatch.kernel + variant(has_packs), grid, {32, 8, 1}, p,
+  const std::int64_t pack = has_packs ? static_cast<std::int64_t>(16 / size_of(dtable.dtype())) : 1;
+  const std::int64_t warps = ceil_div(p.rows, kTableRows) * ceil_div(p.hidden, 32 * pack);
+  call.launch(call.dispatch.kernel + variant(has_packs), grid_of(ceil_div(warps, 8)), {32, 8, 1}, p,
               {call.read(1), segments.places(), *segments.begins, segments.full_sums(), dtable});
 }
 
@@ -39,9 +39,8 @@ MIXTAPE_GPU_LAUNCHERS("embedding_backward_", backward);
 
 Segments group_rows(const Call& call, const Buffer& ids, const Buffer& dy, const EmbeddingParams& p) {
   Segments s;
-  s.sorted = sort_keys(call, ids, p.count, p.rows, p.ids_are_signed != 0);
   s.begins = call.queue.scratch(static_cast<std::size_t>(p.rows + 1) * sizeof(std::uint32_t));
-  find_begins(call, s.sorted, p.count, p.rows, *s.begins);
+  s.sorted = sort_keys(call, ids, p.count, p.rows, p.ids_are_signed != 0, *s.begins);
   const std::int64_t blocks = p.count / kSegmentBlock;
   if (blocks == 0) return s;
   s.sums = call.queue.scratch(static_cast<std::size_t>(blocks * p.hidden) * sizeof(float));

@@ -25,13 +25,20 @@ MoeCombineParams checked_params(const char* op, const Buffer& x, const Buffer& w
 }  // namespace
 
 void moe_combine_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& weights,
-                         const Buffer& inverse, const Buffer& y) {
-  const MoeCombineParams params = checked_params("moe_combine", x, weights, inverse);
+                         const Buffer& inverse, const Buffer& y, const Buffer& addend) {
+  MoeCombineParams params = checked_params("moe_combine", x, weights, inverse);
   check_is("moe_combine", "y", y, x.dtype(), {params.tokens, params.cols});
   check_no_overlap("moe_combine", "y", y, "x", x);
+  std::vector<Buffer> reads = {x, weights, inverse};
+  if (addend) {
+    check_is("moe_combine", "addend", addend, y.dtype(), y.shape());
+    check_no_overlap("moe_combine", "y", y, "addend", addend);
+    params.has_addend = 1;
+    reads.push_back(addend);
+  }
   encoder.encode({.kernel = str("moe_combine_forward_", x.dtype()),
                   .params = params_bytes(params),
-                  .reads = {x, weights, inverse},
+                  .reads = reads,
                   .writes = {y}});
 }
 
@@ -75,16 +82,20 @@ Var moe_dispatch(const Var& x, const MoePlan& plan) {
   });
 }
 
-Var moe_combine(const Var& x, const Var& weights, const MoePlan& plan) {
-  Tape& tape = common_tape("moe_combine", {x, weights});
+Var moe_combine(const Var& x, const Var& weights, const MoePlan& plan, const Var& addend) {
+  std::vector<Var> inputs = {x, weights};
+  if (addend.value()) inputs.push_back(addend);
+  Tape& tape = common_tape("moe_combine", inputs);
   const Buffer& inverse = plan.inverse;
   const MoeCombineParams params = checked_params("moe_combine", x.value(), weights.value(), inverse);
   const Buffer y = tape.alloc(x.dtype(), {params.tokens, params.cols});
-  moe_combine_forward(tape.encoder(), x.value(), weights.value(), inverse, y);
-  return tape.record("moe_combine", {x, weights}, y,
-                     [x = x.value(), w = weights.value(), inverse](Backward& b) {
+  moe_combine_forward(tape.encoder(), x.value(), weights.value(), inverse, y, addend.value());
+  const bool adds = static_cast<bool>(addend.value());
+  return tape.record("moe_combine", inputs, y,
+                     [x = x.value(), w = weights.value(), inverse, adds](Backward& b) {
                        const auto dx = b.grad(0), dweights = b.grad(1);
                        moe_combine_backward(b.encoder(), x, w, inverse, b.dy(), dx, dweights);
+                       if (adds && b.wants(2)) b.pass(2, b.dy());
                      });
 }
 

@@ -11,14 +11,15 @@ HWY_BEFORE_NAMESPACE();
 namespace mixtape::HWY_NAMESPACE {
 
 template <class T>
-void combine_row(const std::vector<const T*>& x, const float* weights, T* y, std::size_t cols) {
+void combine_row(const std::vector<const T*>& x, const float* weights, const T* addend, T* y,
+                 std::size_t cols) {
   for (std::size_t c = 0; c < cols; c += lanes()) {
     const std::size_t n = cols - c;
     Floats sum = zero();
     for (std::size_t j = 0; j < x.size(); ++j) {
       if (x[j] != nullptr) sum = hn::MulAdd(set(weights[j]), load(x[j] + c, n), sum);
     }
-    store(sum, y + c, n);
+    store(addend != nullptr ? hn::Add(sum, load(addend + c, n)) : sum, y + c, n);
   }
 }
 
@@ -28,6 +29,7 @@ void moe_combine_forward(const HostCall& call) {
   const T* x = call.read<T>(0);
   const float* weights = call.read<float>(1);
   const auto* inverse = call.read<std::uint32_t>(2);
+  const T* addend = p.has_addend != 0 ? call.read<T>(3) : nullptr;
   T* y = call.write<T>(0);
   const std::int64_t slots = p.tokens * p.k;
   cpu::parallel_for(p.tokens, cpu::row_grain(p.k * p.cols), [&](std::int64_t begin, std::int64_t end) {
@@ -38,7 +40,8 @@ void moe_combine_forward(const HostCall& call) {
         rows[j] = place < slots ? x + place * p.cols : nullptr;
         if (place >= slots) call.report_index(t * p.k + j, place, slots);
       }
-      combine_row(rows, weights + t * p.k, y + t * p.cols, static_cast<std::size_t>(p.cols));
+      combine_row(rows, weights + t * p.k, addend != nullptr ? addend + t * p.cols : nullptr, y + t * p.cols,
+                  static_cast<std::size_t>(p.cols));
     }
   });
 }

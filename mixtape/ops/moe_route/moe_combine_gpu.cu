@@ -8,7 +8,7 @@ namespace mixtape {
 template <class T, int N>
 MIXTAPE_DEVICE void moe_combine_forward(const MoeCombineParams& p, Global<const T> x,
                                         Global<const float> weights, Global<const std::uint32_t> inverse,
-                                        Global<T> y, Global<std::uint64_t> errors) {
+                                        Global<const T> addend, Global<T> y, Global<std::uint64_t> errors) {
   constexpr int kRows = 4;
   const std::int64_t packs = p.cols / N, slots = p.tokens * p.k;
   const bool is_inside = global_thread() < p.tokens * packs;
@@ -45,16 +45,17 @@ MIXTAPE_DEVICE void moe_combine_forward(const MoeCombineParams& p, Global<const 
   }
   if (!is_inside) return;
   Pack<T, N> out;
+  if (p.has_addend != 0) out = load_pack<N>(addend + (token * p.cols + c));
   MIXTAPE_UNROLL
-  for (int n = 0; n < N; ++n) out.v[n] = from_f32<T>(sum[n]);
+  for (int n = 0; n < N; ++n) out.v[n] = from_f32<T>(p.has_addend != 0 ? sum[n] + to_f32(out.v[n]) : sum[n]);
   store_pack(y + (token * p.cols + c), out);
 }
-#define FORWARD_OF(T, N, name)                                                                  \
-  MIXTAPE_KERNEL(moe_combine_forward_##T##name, 256, MoeCombineParams p, Global<const T> x,     \
-                 Global<const float> weights, Global<const std::uint32_t> inverse, Global<T> y, \
-                 Global<std::uint64_t> errors) {                                                \
-    await_earlier();                                                                            \
-    moe_combine_forward<T, N>(p, x, weights, inverse, y, errors);                               \
+#define FORWARD_OF(T, N, name)                                                                             \
+  MIXTAPE_KERNEL(moe_combine_forward_##T##name, 256, MoeCombineParams p, Global<const T> x,                \
+                 Global<const float> weights, Global<const std::uint32_t> inverse, Global<const T> addend, \
+                 Global<T> y, Global<std::uint64_t> errors) {                                              \
+    await_earlier();                                                                                       \
+    moe_combine_forward<T, N>(p, x, weights, inverse, addend, y, errors);                                  \
   }
 #define FORWARD(T)                      \
   FORWARD_OF(T, 16 / sizeof(T), _packs) \

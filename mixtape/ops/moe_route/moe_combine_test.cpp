@@ -45,12 +45,12 @@ TEST(MoePlan, SortsSlotsByExpert) {
   }
 }
 
-// Several tiles and digits of the sort.
+// Several tiles of the sort, and so many that their counts are added up apart; one digit, and two.
 TEST(MoePlan, SameNumbersAsTheCpu) {
-  const HostTensor experts = testing::random_indices({3000, 2}, 7, 600);
-  const auto plan_on = [&](const Device& device) {
+  const auto plan_on = [&](const Device& device, std::int64_t tokens, std::int64_t n_experts) {
     CommandEncoder encoder(device);
-    const MoePlan plan = moe_plan(encoder, upload(device, experts), 600);
+    const HostTensor experts = testing::random_indices({tokens, 2}, 7, n_experts);
+    const MoePlan plan = moe_plan(encoder, upload(device, experts), n_experts);
     encoder.commit_and_wait();
     std::vector<std::vector<std::uint32_t>> all;
     for (const Buffer& b : {plan.order, plan.rows, plan.inverse, plan.offsets, plan.experts})
@@ -58,7 +58,12 @@ TEST(MoePlan, SameNumbersAsTheCpu) {
     return all;
   };
   for (const Device& device : testing::test_devices()) {
-    EXPECT_EQ(plan_on(device), plan_on(Device::cpu())) << device.name();
+    for (const std::int64_t tokens : {3000, 66000}) {
+      for (const std::int64_t n_experts : {60, 600}) {
+        EXPECT_EQ(plan_on(device, tokens, n_experts), plan_on(Device::cpu(), tokens, n_experts))
+            << device.name() << " " << tokens << " " << n_experts;
+      }
+    }
   }
 }
 
@@ -180,6 +185,8 @@ TEST(MoeCombine, RefusesBadArguments) {
   MIXTAPE_EXPECT_ERROR(moe_combine_forward(encoder, x, weights, device.alloc(DType::u32, {7}), y), kInvalid,
                        "inverse is u32[7], expected u32[8]");
   MIXTAPE_EXPECT_ERROR(moe_combine_forward(encoder, x, weights, inverse, x), kInvalid, "y is f32[8,3]");
+  MIXTAPE_EXPECT_ERROR(moe_combine_forward(encoder, x, weights, inverse, y, x), kInvalid,
+                       "addend is f32[8,3], expected f32[4,3]");
   MIXTAPE_EXPECT_ERROR(moe_combine_backward(encoder, x, weights, inverse, x, {x, Accumulate::no}, {}),
                        kInvalid, "moe_combine_backward: dy is f32[8,3], expected f32[4,3]");
 }

@@ -8,11 +8,11 @@
 //                is experts[i]
 //   moe_dispatch y[i] = x[rows[i]]: each token's row once per chosen expert, sorted by expert
 //     dx[t] = sum_j dy[inverse[t*k+j]], in increasing j
-//   moe_combine  y[t] = sum_j weights[t,j] * x[inverse[t*k+j]], in increasing j
+//   moe_combine  y[t] = sum_j weights[t,j] * x[inverse[t*k+j]], in increasing j (+ addend[t]); daddend = dy
 //     dx[inverse[t*k+j]] = weights[t,j] * dy[t]        dweights[t,j] = sum_d x[inverse[t*k+j],d] * dy[t,d]
 // Shapes: logits, dlogits [T,E], f32, bf16 or f16; weights, dweights f32 [T,k], indices u32 [T,k],
 //   1 <= k <= E; order, rows, inverse, experts u32 [T*k], offsets u32 [E+1].
-//   moe_dispatch: x, dx [T,D], y, dy [T*k,D]; moe_combine: x, dx [T*k,D], y, dy [T,D]; f32, bf16 or f16.
+//   moe_dispatch: x, dx [T,D], y, dy [T*k,D]; moe_combine: x, dx [T*k,D], y, dy, addend [T,D]; f32, bf16 or f16.
 // The ranking is by logits: of probabilities that round to the same number the larger logit comes first.
 // Saved for backward: moe_route logits, indices and weights; moe_dispatch inverse; moe_combine x, weights and
 //   inverse.
@@ -21,7 +21,7 @@
 //   the gradient truly 0.
 // Accuracy (u = 2^-24): weights (8 + 2 |logit - max| + E/16) u relative;
 //   dlogits 1 unit + (10 + 2 |logit - max| + E/16 + k) u * p * max |dweights|;
-//   y half a unit + k u sum |weights*x|, moe_dispatch's dx likewise; dx 1 unit;
+//   y half a unit + k u (sum |weights*x| + |addend|), moe_dispatch's dx likewise; dx 1 unit;
 //   dweights (4 + D/32) u sum |x*dy|.
 // Errors: invalid_argument for dtypes, ranks, shapes or devices that disagree, k outside
 //   1 .. E, or 2^32 slots and more; index_out_of_range at wait for an expert of moe_plan outside 0 .. E-1
@@ -56,14 +56,15 @@ MoePlan moe_plan(CommandEncoder& encoder, const Buffer& indices, std::int64_t n_
 // x [T,D] -> [T*k,D].
 Var moe_dispatch(const Var& x, const MoePlan& plan);
 
+// A null addend: none.
 void moe_combine_forward(CommandEncoder& encoder, const Buffer& x, const Buffer& weights,
-                         const Buffer& inverse, const Buffer& y);
+                         const Buffer& inverse, const Buffer& y, const Buffer& addend = Buffer());
 
 // A target with a null buffer is not computed. `inverse` names every row of x once.
 void moe_combine_backward(CommandEncoder& encoder, const Buffer& x, const Buffer& weights,
                           const Buffer& inverse, const Buffer& dy, const Backward::Target& dx,
                           const Backward::Target& dweights);
 
-Var moe_combine(const Var& x, const Var& weights, const MoePlan& plan);
+Var moe_combine(const Var& x, const Var& weights, const MoePlan& plan, const Var& addend = Var());
 
 }  // namespace mixtape

@@ -88,9 +88,18 @@ std::vector<OpCheck> moe_route_checks(const Device&, DType dtype) {
 }
 
 std::vector<OpCheck> moe_combine_checks(const Device& device, DType dtype) {
-  return {moe_combine_check(device, dtype, 0, 2, 5), moe_combine_check(device, dtype, 7, 1, 5),
-          moe_combine_check(device, dtype, 3, 2, 16), moe_combine_check(device, dtype, 5, 3, 17),
-          moe_combine_check(device, dtype, 90, 8, 130)};
+  std::vector<OpCheck> checks = {
+      moe_combine_check(device, dtype, 0, 2, 5), moe_combine_check(device, dtype, 7, 1, 5),
+      moe_combine_check(device, dtype, 3, 2, 16), moe_combine_check(device, dtype, 5, 3, 17),
+      moe_combine_check(device, dtype, 90, 8, 130)};
+  for (const std::int64_t cols : {16, 17}) {
+    checks.push_back(testing::with_addend(
+        moe_combine_check(device, dtype, 5, 3, cols), testing::random_tensor(dtype, {5, cols}, 3),
+        [experts = upload(device, testing::random_indices({5, 3}, 7, 4))](const std::vector<Var>& v) {
+          return moe_combine(v[0], v[1], moe_plan(v[0].tape().encoder(), experts, 4), v[2]);
+        }));
+  }
+  return checks;
 }
 
 std::vector<OpCheck> moe_dispatch_checks(const Device& device, DType dtype) {

@@ -29,10 +29,9 @@ void route_backward(const Call& call) {
 
 void plan(const Call& call) {
   const auto& p = call.params<MoePlanParams>();
-  const SortedKeys sorted = sort_keys(call, call.read(0), p.slots, p.experts, false);
+  const SortedKeys sorted = sort_keys(call, call.read(0), p.slots, p.experts, false, call.write(3));
   call.launch("moe_plan_places", grid_for(p.slots), kBlock256, p,
               {*sorted.places, call.read(0), call.write(0), call.write(1), call.write(2), call.write(4)});
-  find_begins(call, sorted, p.slots, p.experts, call.write(3));
 }
 
 std::string variant(const Call& call, bool has_packs) {
@@ -41,11 +40,11 @@ std::string variant(const Call& call, bool has_packs) {
 
 void combine_forward(const Call& call) {
   const auto& p = call.params<MoeCombineParams>();
-  const Buffer &x = call.read(0), &y = call.write(0);
-  const bool has_packs = rows_are_packs({&x, &y});
+  const Buffer &x = call.read(0), &y = call.write(0), addend = p.has_addend != 0 ? call.read(3) : Buffer();
+  const bool has_packs = rows_are_packs({&x, &y}) && addend.byte_offset() % 16 == 0;
   const auto pack = static_cast<std::int64_t>(has_packs ? 16 / size_of(x.dtype()) : 1);
   call.launch(variant(call, has_packs), grid_for(p.tokens * p.cols / pack), kBlock256, p,
-              {x, call.read(1), call.read(2), y, call.index_errors(p.tokens * p.k, false)});
+              {x, call.read(1), call.read(2), addend, y, call.index_errors(p.tokens * p.k, false)});
 }
 
 void combine_backward(const Call& call) {

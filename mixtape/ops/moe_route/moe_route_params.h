@@ -22,6 +22,7 @@ struct MoeCombineParams {
   std::int64_t tokens;
   std::int64_t k;
   std::int64_t cols;
+  std::uint32_t has_addend;  // forward
   // Backward, in bits:
   enum : std::uint32_t { dx = 1, dweights = 2 };
   std::uint32_t wanted;
