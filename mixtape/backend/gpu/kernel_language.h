@@ -22,7 +22,7 @@
 //   thread_x/y, block_x/y/z, threads_x/y (per block), blocks_x/y (per grid), flat_thread, block_threads
 //   global_thread           block_x * threads_x + thread_x, 64 bits
 //   lane, warp              within the group of kLanes = 32 threads that run together: by flat_thread
-//   row_sum, row_max, row_index   a row per threads_x threads: 1, 2, 4, 8, 16 or 32 with any threads_y that
+//   row_sum, row_lanes_sum (without scratch, up to 32), row_max, row_index   a row per threads_x threads: 1, 2, 4, 8, 16 or 32 with any threads_y that
 //                           fills the warps, or one row per block
 //   barrier                 every thread of the block; orders shared and device memory within the block
 //   lane_barrier            the same for the 32 threads of a warp
@@ -70,10 +70,18 @@ MIXTAPE_DEVICE float lane_sum(float v) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) v += lane_xor(v, mask);
   return v;
 }
-MIXTAPE_DEVICE float lane_max(float v) {
-  for (int mask = kLanes / 2; mask > 0; mask /= 2) v = max_nan(v, lane_xor(v, mask));
-  return v;
+
+// Unsigned integers in the order of the values: -0 as +0, every NaN as the largest; 0 stands for no value.
+MIXTAPE_DEVICE std::uint32_t order_key(float v) {
+  const std::uint32_t bits = bits_of(v + 0.0f);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
+// The value that a key was made of, -0 as +0.
+MIXTAPE_DEVICE float key_value(std::uint32_t key) {
+  return float_of((key >> 31) != 0 ? key & 0x7fffffffu : ~key);
+}
+MIXTAPE_DEVICE float lane_max(float v) { return key_value(lane_max_u32(order_key(v))); }
 
 // Sum and maximum over the block, the same value in every thread. `scratch` holds 32 floats; what was in it
 // before must have been read by all.
@@ -96,11 +104,14 @@ MIXTAPE_DEVICE float block_max(float v, Shared<float> scratch) {
   return all;
 }
 
-// Sum and maximum over a row that threads_x threads share: a power of two up to 32, or a whole block.
-MIXTAPE_DEVICE float row_sum(float v, Shared<float> scratch) {
-  if (threads_x() > kLanes) return block_sum(v, scratch);
+// Over the threads_x lanes that share a row: a power of two up to 32.
+MIXTAPE_DEVICE float row_lanes_sum(float v) {
   for (int mask = threads_x() / 2; mask > 0; mask /= 2) v += lane_xor(v, mask);
   return v;
+}
+// Sum and maximum over a row that threads_x threads share: a power of two up to 32, or a whole block.
+MIXTAPE_DEVICE float row_sum(float v, Shared<float> scratch) {
+  return threads_x() > kLanes ? block_sum(v, scratch) : row_lanes_sum(v);
 }
 MIXTAPE_DEVICE float row_max(float v, Shared<float> scratch) {
   if (threads_x() > kLanes) return block_max(v, scratch);

@@ -10,8 +10,9 @@ struct PartialsParams {
   std::uint32_t accumulate;
 };
 
-// Columns that a block adds up, and threads beside each other for them.
-inline constexpr int kPartialCols = 32;
-inline constexpr int kPartialsX = 8;
+inline constexpr int kPartialThreads = 256;  // of a block: {x, y} with x threads beside each other
+inline constexpr int kPartialPack = 4;       // columns of a thread
+inline constexpr int kMostPartialsX = 8;
+inline constexpr int kPartialScratch = kPartialThreads / 32 * kMostPartialsX * kPartialPack;
 
 }  // namespace mixtape

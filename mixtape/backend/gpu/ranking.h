@@ -1,20 +1,9 @@
-// Ranking inside GPU kernels: keys in the order of the values, and the k largest of a row that a warp holds.
+// Ranking inside GPU kernels: the k largest of a row that a warp holds.
 #pragma once
 
 #include "mixtape/backend/gpu/kernel_language.h"
 
 namespace mixtape {
-
-// Unsigned integers in the order of the values: -0 as +0, every NaN as the largest; 0 stands for no value.
-MIXTAPE_DEVICE std::uint32_t order_key(float v) {
-  const std::uint32_t bits = bits_of(v + 0.0f);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-}
-// The value that a key was made of, -0 as +0.
-MIXTAPE_DEVICE float key_value(std::uint32_t key) {
-  return float_of((key >> 31) != 0 ? key & 0x7fffffffu : ~key);
-}
 
 // Held neighbouring columns of a row in each lane of a warp, the largest first, equal ones by rising column.
 template <int Held>

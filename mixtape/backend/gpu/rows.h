@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "mixtape/backend/gpu/launcher.h"
+#include "mixtape/backend/gpu/partials_params.h"
 
 namespace mixtape::gpu {
 
@@ -42,6 +43,14 @@ inline Grid row_block(std::int64_t units) {
     return {static_cast<std::uint32_t>(std::min(ceil_div(threads, 32) * 32, std::int64_t{256})), 1, 1};
   const std::uint32_t part = std::bit_ceil(static_cast<std::uint32_t>(threads));
   return {part, 256 / part, 1};
+}
+
+// The launch of a kernel that is add_partials (partials.h). Many blocks get many threads beside few columns.
+inline void launch_partials(const Call& call, const std::string& kernel, const PartialsParams& p,
+                            const Argument& partials, const Argument& dx) {
+  const std::uint32_t x = p.blocks > 4 * (kPartialThreads / kMostPartialsX) ? 2 : kMostPartialsX;
+  call.launch(kernel, grid_of(ceil_div(p.cols, std::int64_t{x} * kPartialPack)), {x, kPartialThreads / x, 1},
+              p, {partials, dx});
 }
 
 inline bool rows_are_packs(std::initializer_list<const Buffer*> buffers) {

@@ -252,7 +252,7 @@ MIXTAPE_DEVICE void attention_delta(const AttentionParams& p, Global<const T> y,
     MIXTAPE_UNROLL
     for (int i = 0; i < N; ++i) sum = fma_f32(to_f32(a.v[i]), to_f32(b.v[i]), sum);
   }
-  for (int mask = threads_x() / 2; mask > 0; mask /= 2) sum += lane_xor(sum, mask);
+  sum = row_lanes_sum(sum);
   if (!is_there || thread_x() != 0) return;
   const std::int64_t token = divide(row, p.q_heads), head = row - token * p.q_heads;
   const std::int64_t batch = divide(token, p.q_len), position = token - batch * p.q_len;

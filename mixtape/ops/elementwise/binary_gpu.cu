@@ -156,7 +156,7 @@ MIXTAPE_BINARY_BACKWARD_SUMS(SUMS)
   MIXTAPE_KERNEL(binary_backward_add_##T, 256, PartialsParams p, Global<const float> partials, \
                  Global<T> dx) {                                                               \
     await_earlier();                                                                           \
-    MIXTAPE_SHARED(float, scratch, 32 * kPartialCols);                                         \
+    MIXTAPE_SHARED(float, scratch, kPartialScratch);                                           \
     add_partials<T>(p, partials, dx, scratch);                                                 \
   }
 MIXTAPE_VALUE_KERNELS(ADD)

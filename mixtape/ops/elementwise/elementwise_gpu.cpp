@@ -1,7 +1,7 @@
 #include <bit>
 
 #include "mixtape/backend/gpu/launcher.h"
-#include "mixtape/backend/gpu/partials_params.h"
+#include "mixtape/backend/gpu/rows.h"
 #include "mixtape/backend/gpu/stream_params.h"
 #include "mixtape/ops/elementwise/elementwise_gpu_params.h"
 #include "mixtape/ops/elementwise/elementwise_params.h"
@@ -37,8 +37,8 @@ void binary_backward_sum(const Call& call) {
   call.launch(call.dispatch.kernel + (is_packed ? "_packs" : "_ones"), grid,
               {x, static_cast<std::uint32_t>(side_by_side), 1}, BackwardSumParams{p.rows, p.cols, row_block},
               {call.read(0), call.read(1), call.read(2), *partials});
-  call.launch(str("binary_backward_add_", call.dtype(0)), grid_of(ceil_div(p.cols, kPartialCols)),
-              {kPartialsX, 32, 1}, PartialsParams{blocks, p.cols, p.accumulate}, {*partials, call.write(0)});
+  launch_partials(call, str("binary_backward_add_", call.dtype(0)), {blocks, p.cols, p.accumulate}, *partials,
+                  call.write(0));
 }
 
 #define UNARY(NAME)                                \

@@ -12,15 +12,6 @@ constexpr int kCandidates = 3584;
 // Packs of N elements that a thread holds: at least an element per group.
 constexpr int target_packs(int n) { return n < 4 ? kGroupsPerThread / n : 2; }
 
-// Ascends with the value; NaN above everything, -0 equal to +0.
-MIXTAPE_DEVICE std::uint32_t target_key(float v) {
-  const std::uint32_t bits = bits_of(v + 0.0f);
-  return v != v ? 0xffffffffu : bits ^ ((0u - (bits >> 31)) | 0x80000000u);
-}
-MIXTAPE_DEVICE float target_of_key(std::uint32_t key) {
-  return float_of((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
-}
-
 // Over the block, the same in every thread; scratch as block_sum's.
 MIXTAPE_DEVICE std::uint32_t block_count(std::uint32_t v, Shared<std::uint32_t> scratch) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) v += lane_xor(v, mask);
@@ -79,7 +70,7 @@ MIXTAPE_DEVICE std::uint32_t bound_of(const float (&maxima)[kGroupsPerThread], s
                                       Shared<std::uint32_t> scratch) {
   std::uint32_t keys[kGroupsPerThread];
   MIXTAPE_UNROLL
-  for (int g = 0; g < kGroupsPerThread; ++g) keys[g] = target_key(maxima[g]);
+  for (int g = 0; g < kGroupsPerThread; ++g) keys[g] = order_key(maxima[g]);
   std::uint32_t bound = 0;
   for (std::uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
     std::uint32_t count = 0;
@@ -101,7 +92,7 @@ template <class T>
 struct RowEntries {
   Global<const T> row;
   std::int64_t size;
-  MIXTAPE_DEVICE std::uint32_t key(std::int64_t i) const { return target_key(to_f32(row[i])); }
+  MIXTAPE_DEVICE std::uint32_t key(std::int64_t i) const { return order_key(to_f32(row[i])); }
   MIXTAPE_DEVICE std::uint32_t index(std::int64_t i) const { return static_cast<std::uint32_t>(i); }
 };
 
@@ -111,7 +102,7 @@ MIXTAPE_DEVICE void collect(Global<const T> row, std::int64_t cols, std::uint32_
                             CandidateEntries& found, Shared<std::uint32_t> counter) {
   if (thread_x() == 0) counter[0] = 0;
   barrier();
-  const float low = target_of_key(bound);
+  const float low = key_value(bound);
   constexpr int kPacks = target_packs(N);
   const std::int64_t step = static_cast<std::int64_t>(threads_x()) * N;
   for (std::int64_t at = static_cast<std::int64_t>(thread_x()) * N; at < cols; at += kPacks * step) {
@@ -125,7 +116,7 @@ MIXTAPE_DEVICE void collect(Global<const T> row, std::int64_t cols, std::uint32_
         if (v < low || at + h * step >= cols) continue;
         const std::uint32_t slot = atomic_add(counter, 1u);
         if (slot >= kCandidates) continue;
-        found.keys[slot] = target_key(v);
+        found.keys[slot] = order_key(v);
         found.indices[slot] = static_cast<std::uint32_t>(at + h * step + i);
       }
     }

@@ -1,4 +1,3 @@
-#include "mixtape/backend/gpu/partials_params.h"
 #include "mixtape/backend/gpu/rows.h"
 #include "mixtape/ops/layer_norm/layer_norm_params.h"
 
@@ -32,8 +31,8 @@ void backward(const Call& call) {
   for (int i = 0; i < 2; ++i) {
     if (!shares[i]) continue;
     const PartialsParams params{blocks, p.cols, (p.accumulate & kBits[i]) != 0};
-    call.launch(str("layer_norm_backward_shares_", call.dtype(0)), grid_of(ceil_div(p.cols, kPartialCols)),
-                {kPartialsX, 32, 1}, params, {*shares[i], call.write_if(p.wanted, kBits[i])});
+    launch_partials(call, str("layer_norm_backward_shares_", call.dtype(0)), params, *shares[i],
+                    call.write_if(p.wanted, kBits[i]));
   }
 }
 

@@ -82,7 +82,7 @@ MIXTAPE_DEVICE void layer_norm_backward(const LayerNormParams& p, Global<const T
   MIXTAPE_KERNEL(layer_norm_backward_shares_##T, 256, PartialsParams p, Global<const float> shares,    \
                  Global<T> out) {                                                                      \
     await_earlier();                                                                                   \
-    MIXTAPE_SHARED(float, scratch, 32 * kPartialCols);                                                 \
+    MIXTAPE_SHARED(float, scratch, kPartialScratch);                                                   \
     add_partials<T>(p, shares, out, scratch);                                                          \
   }
 MIXTAPE_VALUE_KERNELS(KERNELS)

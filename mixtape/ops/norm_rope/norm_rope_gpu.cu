@@ -4,12 +4,6 @@
 
 namespace mixtape {
 
-// The sum over the threads of a head.
-MIXTAPE_DEVICE float head_sum(float v) {
-  for (int mask = threads_x() / 2; mask > 0; mask /= 2) v += lane_xor(v, mask);
-  return v;
-}
-
 // The 2N dimensions of a unit, zeros where it has none.
 template <class T, int N>
 struct UnitPacks {
@@ -62,7 +56,7 @@ MIXTAPE_DEVICE void norm_rope_forward_held(const NormRopeParams& p, Global<const
   float sum = 0.0f, values[2 * kPack];
   MIXTAPE_UNROLL
   for (int i = 0; i < 2 * kPack; ++i) sum = fma_f32(packs.at(i), packs.at(i), sum);
-  const float r = rstd_of(head_sum(sum), p.norm.cols, p.norm.eps);
+  const float r = rstd_of(row_lanes_sum(sum), p.norm.cols, p.norm.eps);
   if (head >= heads) return;
   if (thread_x() == 0) rstd[head] = r;
   MIXTAPE_UNROLL
@@ -85,7 +79,7 @@ MIXTAPE_DEVICE void norm_rope_forward_any(const NormRopeParams& p, Global<const 
   float sum = 0.0f;
   for (int c = thread_x(); c < p.rope.head_dim; c += kLanes)
     sum = fma_f32(to_f32(x[at + c]), to_f32(x[at + c]), sum);
-  const float r = rstd_of(head_sum(sum), p.norm.cols, p.norm.eps);
+  const float r = rstd_of(row_lanes_sum(sum), p.norm.cols, p.norm.eps);
   if (thread_x() == 0) rstd[head] = r;
   for (int unit = thread_x(); unit < units_of_one(p.rope); unit += kLanes) {
     UnitTurn<W, 1> t;
@@ -196,7 +190,7 @@ MIXTAPE_DEVICE void norm_rope_backward_held(const NormRopeParams& p, Global<cons
       for (int i = 0; i < 2 * kPack; ++i) g[i] = upstream[h].at(i);
       t.turn_by(p.rope, angle_at, cos, sin, g);
       add_unit(in[h], t.weight, g, r[h], dot, dw);
-      const float slope = slope_of(p, head_sum(dot), r[h]);
+      const float slope = slope_of(p, row_lanes_sum(dot), r[h]);
       if ((p.wanted & p.dx) == 0 || row >= count || first + h >= heads) continue;
       make_dx(in[h], t.weight, g, r[h], slope);
       t.put_unit(dx + head * p.rope.head_dim, g, (p.accumulate & p.dx) != 0);
@@ -240,7 +234,7 @@ MIXTAPE_DEVICE void norm_rope_backward_any(const NormRopeParams& p, Global<const
           t.put_unit(dx + at, g, (p.accumulate & p.dx) != 0);
         }
       }
-      slope = slope_of(p, head_sum(dot), r);
+      slope = slope_of(p, row_lanes_sum(dot), r);
     }
   }
 }

@@ -2,7 +2,6 @@
 #include <array>
 #include <span>
 
-#include "mixtape/backend/gpu/partials_params.h"
 #include "mixtape/backend/gpu/rows.h"
 #include "mixtape/backend/gpu/variants.h"
 #include "mixtape/ops/rms_norm/rms_norm_params.h"
@@ -68,8 +67,7 @@ void backward(const Call& call) {
 void backward_weight(const Call& call) {
   const auto& p = call.params<RmsNormParams>();
   const PartialsParams params{ceil_div(p.rows, p.row_block), p.cols, (p.accumulate & p.dw) != 0};
-  call.launch(call.dispatch.kernel, grid_of(ceil_div(p.cols, kPartialCols)), {kPartialsX, 32, 1}, params,
-              {call.read(0), call.write(0)});
+  launch_partials(call, call.dispatch.kernel, params, call.read(0), call.write(0));
 }
 
 MIXTAPE_GPU_LAUNCHERS("rms_norm_forward_", forward);

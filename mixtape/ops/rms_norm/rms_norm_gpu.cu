@@ -346,7 +346,7 @@ BACKWARD(f16_w_f32, f16, f32)
   MIXTAPE_KERNEL(rms_norm_backward_weight_##T, 256, PartialsParams p, Global<const float> partials, \
                  Global<T> dw) {                                                                    \
     await_earlier();                                                                                \
-    MIXTAPE_SHARED(float, scratch, 32 * kPartialCols);                                              \
+    MIXTAPE_SHARED(float, scratch, kPartialScratch);                                                \
     add_partials<T>(p, partials, dw, scratch);                                                      \
   }
 MIXTAPE_VALUE_KERNELS(WEIGHT)
