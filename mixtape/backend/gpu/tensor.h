@@ -14,6 +14,8 @@
 //   commit_copies, wait_copies<n>
 //               the copies so far form a group; all but the last n groups have arrived
 //   pack_pair<T>(low, high)
+//   fma_pairs<T>(a, b, c)   a * b + c of both values of a word, rounded once
+//   and_or(v, mask, bits)   (v & mask) | bits in one instruction, both constants
 //   hidden(i)   i, which the compiler knows nothing about: what follows from it is not kept over a loop
 #pragma once
 

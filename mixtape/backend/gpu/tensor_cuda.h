@@ -67,6 +67,23 @@ MIXTAPE_DEVICE std::uint32_t pack_pair<f16>(float low, float high) {
   return static_cast<std::uint32_t>(__half_as_ushort(pair.x)) |
          static_cast<std::uint32_t>(__half_as_ushort(pair.y)) << 16;
 }
+template <class T>
+MIXTAPE_DEVICE std::uint32_t fma_pairs(std::uint32_t a, std::uint32_t b, std::uint32_t c);
+#define MIXTAPE_FMA_PAIRS(T)                                                                     \
+  template <>                                                                                    \
+  MIXTAPE_DEVICE std::uint32_t fma_pairs<T>(std::uint32_t a, std::uint32_t b, std::uint32_t c) { \
+    std::uint32_t r;                                                                             \
+    asm("fma.rn." #T "x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));                   \
+    return r;                                                                                    \
+  }
+MIXTAPE_FMA_PAIRS(bf16)
+MIXTAPE_FMA_PAIRS(f16)
+#undef MIXTAPE_FMA_PAIRS
+MIXTAPE_DEVICE std::uint32_t and_or(std::uint32_t v, std::uint32_t mask, std::uint32_t bits) {
+  std::uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "r"(mask), "r"(bits));
+  return r;
+}
 MIXTAPE_DEVICE int hidden(int v) {
   asm volatile("" : "+r"(v));
   return v;

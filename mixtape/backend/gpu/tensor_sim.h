@@ -103,6 +103,16 @@ template <class T>
 std::uint32_t pack_pair(float low, float high) {
   return sim::bits_of_pair(T(low), T(high));
 }
+template <class T>
+std::uint32_t fma_pairs(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  const auto one = [&](int i) {
+    return T(std::fma(sim::half_of<T>(a, i), sim::half_of<T>(b, i), sim::half_of<T>(c, i)));
+  };
+  return sim::bits_of_pair(one(0), one(1));
+}
+inline std::uint32_t and_or(std::uint32_t v, std::uint32_t mask, std::uint32_t bits) {
+  return (v & mask) | bits;
+}
 inline int hidden(int v) { return v; }
 
 }  // namespace mixtape

@@ -13,7 +13,11 @@ struct FewRowsParams {
 // What a block makes of y, and its threads. Rows beyond are further blocks', which find the codes in the caches.
 inline constexpr int kRowsAtOnce = 4, kColumnsAtOnce = 4, kFewThreads = 128;
 
-// Up to so many rows the codes are read for each kRowsAtOnce of them.
+// On matrix units: what a block makes of y, of all rows, and the terms that one of its warps adds at a time.
+inline constexpr int kTensorColumns = 16, kTensorWarps = 8, kTermsAtOnce = 128;
+
+// Up to so many rows the codes are read for each kRowsAtOnce of them, or once.
 inline constexpr int kMostFewRows = 8;
+inline constexpr int kTensorSums = kTensorWarps * kTensorColumns * kMostFewRows;
 
 }  // namespace mixtape

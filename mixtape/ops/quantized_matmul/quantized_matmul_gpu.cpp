@@ -1,6 +1,6 @@
 // The weight is decoded into scratch memory and multiplied there, a block of rows at a time: in the dtype of
 // both operands, or in f32 where those differ. Forward, up to 8 rows of x (a token of a few texts) go through
-// few_rows_gpu.cu instead, with scales in f32 or x's dtype.
+// few_rows_cuda.cu or few_rows_gpu.cu instead, with scales in f32 or x's dtype.
 #include <algorithm>
 
 #include "mixtape/backend/gpu/convert.h"
@@ -66,15 +66,22 @@ Argument addend(const Call& call, const QuantizedMatmulParams& p) {
 }
 
 bool few_rows_forward(const Call& call, const QuantizedMatmulParams& p) {
-  const DType x = call.dtype(0), scales = call.dtype(2), y = call.write(0).dtype();
   if (p.rows > kMostFewRows) return false;
-  const std::string kernel = str("quantized_few_rows_", x, "_", scales, "_", y, "_", p.format.bits);
-  if (!call.queue.has(kernel)) return false;
+  const std::string types =
+      str(call.dtype(0), "_", call.dtype(2), "_", call.write(0).dtype(), "_", p.format.bits);
+  const FewRowsParams params{p.rows, p.n, p.k, group_shift(p.format), p.has_addend};
+  const std::vector<Argument> arguments = {call.read(0), call.read(1),  call.read(2),
+                                           call.read(3), call.write(0), addend(call, p)};
+  const std::string tensor = "quantized_few_rows_tensor_" + types, plain = "quantized_few_rows_" + types;
+  const bool are_aligned = call.read(0).byte_offset() % 16 == 0 && call.read(1).byte_offset() % 16 == 0;
+  if (p.format.group_size % 32 == 0 && are_aligned && call.queue.has(tensor)) {
+    call.launch(tensor, grid_of(ceil_div(p.n, kTensorColumns)), {kTensorWarps * 32, 1, 1}, params, arguments);
+    return true;
+  }
+  if (!call.queue.has(plain)) return false;
   const Grid grid = {grid_of(ceil_div(p.n, kColumnsAtOnce))[0],
                      static_cast<std::uint32_t>(ceil_div(p.rows, kRowsAtOnce)), 1};
-  call.launch(kernel, grid, {kFewThreads, 1, 1},
-              FewRowsParams{p.rows, p.n, p.k, group_shift(p.format), p.has_addend},
-              {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0), addend(call, p)});
+  call.launch(plain, grid, {kFewThreads, 1, 1}, params, arguments);
   return true;
 }
 

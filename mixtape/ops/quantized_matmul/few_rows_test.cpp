@@ -1,0 +1,78 @@
+// The kernels for matrix units, on the simulator: they are part of this program only.
+#include <algorithm>
+#include <cmath>
+
+#include "mixtape/core/dtype.h"
+#include "mixtape/ops/quantized_matmul/few_rows_cuda.cu"
+#include "mixtape/ops/quantized_matmul/quantized_matmul.h"
+#include "mixtape/ops/quantized_matmul/quantized_matmul_check.h"
+#include "mixtape/runtime/trace.h"
+#include "mixtape/testing/check_op.h"
+
+namespace mixtape {
+namespace {
+
+const Device kDevice = Device::open("sim");
+
+void check(const QuantizedMatmulCase& c) {
+  for (const testing::OpCheck& check : quantized_matmul_case(kDevice, c)) check_op(kDevice, check);
+}
+
+// Terms that end within a warp's 128, and so many that warps take turns; columns that end within a block's 16.
+TEST(FewRows, MatchesOracle) {
+  for (const std::int32_t bits : {2, 3, 4, 5, 6, 8}) {
+    for (const std::int64_t k : {32, 96, 2208})
+      check({{19, k, {3}}, {bits, 32}, DType::bf16, DType::bf16, DType::bf16});
+    check({{40, 256, {8}}, {bits, 128}, DType::f16, DType::f16, DType::f32});
+  }
+  for (const std::int64_t rows : {1, 2, 5, 7, 8})
+    check({{33, 192, {rows}}, {4, 64}, DType::bf16, DType::f32, DType::bf16});
+}
+
+std::vector<std::string> kernels_of(const QuantizedMatmulCase& c) {
+  std::vector<std::string> notes;
+  const std::vector<testing::HostTensor> in = inputs_of(c);
+  std::vector<Buffer> b;
+  for (const testing::HostTensor& t : in) b.push_back(upload(kDevice, t));
+  const Buffer y = kDevice.alloc(c.y, {c.sizes.rows(), c.sizes.n});
+  set_trace_sink([&](const DispatchTrace& t) { notes.insert(notes.end(), t.notes.begin(), t.notes.end()); });
+  CommandEncoder encoder(kDevice);
+  quantized_matmul_forward(encoder, b[0], {b[1], b[2], b[3], c.format}, Buffer(), y);
+  encoder.commit_and_wait();
+  set_trace_sink(nullptr);
+  return notes;
+}
+
+TEST(FewRows, TakesUpToEightRowsOfGroupsFrom32On) {
+  const auto takes = [](std::int64_t rows, std::int32_t group, DType x) {
+    const std::vector<std::string> notes = kernels_of({{19, 128, {rows}}, {4, group}, x, x, x});
+    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.find("quantized_few_rows_tensor_") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(takes(8, 32, DType::bf16));
+  EXPECT_TRUE(takes(1, 128, DType::f16));
+  EXPECT_FALSE(takes(9, 32, DType::bf16));
+  EXPECT_FALSE(takes(1, 16, DType::bf16));
+  EXPECT_FALSE(takes(1, 32, DType::f32));
+}
+
+// A row of x that holds a NaN, and a weight whose scale is one, spoil no other sums.
+TEST(FewRows, NanStaysInItsRowAndColumn) {
+  const QuantizedMatmulCase c{{18, 64, {3}}, {4, 32}, DType::bf16, DType::bf16, DType::f32};
+  std::vector<testing::HostTensor> in = inputs_of(c);
+  in[0].values[64 + 5] = NAN;
+  in[2].values[17 * 2 + 1] = NAN;
+  const Buffer y = kDevice.alloc(c.y, {3, 18});
+  CommandEncoder encoder(kDevice);
+  quantized_matmul_forward(encoder, upload(kDevice, in[0]),
+                           {upload(kDevice, in[1]), upload(kDevice, in[2]), upload(kDevice, in[3]), c.format},
+                           Buffer(), y);
+  encoder.commit_and_wait();
+  const std::vector<float> values = y.to_vector<float>();
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(std::isnan(values[i]), i / 18 == 1 || i % 18 == 17) << i;
+}
+
+}  // namespace
+}  // namespace mixtape
