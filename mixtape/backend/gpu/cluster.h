@@ -30,38 +30,41 @@ namespace mixtape {
 MIXTAPE_DEVICE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
 }
-MIXTAPE_DEVICE void init_arrival(std::uint64_t* arrival) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(
-                   shared_address(arrival))
-               : "memory");
-}
-MIXTAPE_DEVICE void expect_arrivals(std::uint64_t* arrival, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(arrival)),
-               "r"(bytes)
-               : "memory");
-}
-// To where p points, in the shared memory of the cluster's block `rank`, whose `arrival` counts the bytes: unlike a
-// barrier of the cluster it waits for no store to device memory.
-MIXTAPE_DEVICE void cluster_send(float* p, std::uint64_t* arrival, int rank, float v) {
-  asm volatile(
-      "{\n\t.reg .u32 there, arrival;\n\tmapa.shared::cluster.u32 there, %0, %2;\n\t"
-      "mapa.shared::cluster.u32 arrival, %1, %2;\n\t"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %3, [arrival];\n\t}" ::"r"(
-          shared_address(p)),
-      "r"(shared_address(arrival)), "r"(rank), "f"(v)
-      : "memory");
-}
-MIXTAPE_DEVICE void await_arrivals(std::uint64_t* arrival, int parity) {
-  std::uint32_t done = 0;
-  while (done == 0) {
+// A value to the blocks of a cluster: to where p points, in the shared memory of block `rank`, whose `arrival` counts the
+// bytes. Unlike a barrier of the cluster that waits for no store to device memory.
+template <int Size>
+struct ClusterMail {
+  MIXTAPE_DEVICE static void init(std::uint64_t* arrival) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(
+                     shared_address(arrival))
+                 : "memory");
+  }
+  MIXTAPE_DEVICE static void expect(std::uint64_t* arrival, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(arrival)),
+                 "r"(bytes)
+                 : "memory");
+  }
+  MIXTAPE_DEVICE static void send(float* p, std::uint64_t* arrival, int rank, float v) {
     asm volatile(
-        "{\n\t.reg .pred done;\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n\t"
-        "selp.u32 %0, 1, 0, done;\n\t}"
-        : "=r"(done)
-        : "r"(shared_address(arrival)), "r"(parity)
+        "{\n\t.reg .u32 there, arrival;\n\tmapa.shared::cluster.u32 there, %0, %2;\n\t"
+        "mapa.shared::cluster.u32 arrival, %1, %2;\n\t"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %3, [arrival];\n\t}" ::"r"(
+            shared_address(p)),
+        "r"(shared_address(arrival)), "r"(rank), "f"(v)
         : "memory");
   }
-}
+  MIXTAPE_DEVICE static void await(std::uint64_t* arrival, int parity) {
+    std::uint32_t done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{\n\t.reg .pred done;\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n\t"
+          "selp.u32 %0, 1, 0, done;\n\t}"
+          : "=r"(done)
+          : "r"(shared_address(arrival)), "r"(parity)
+          : "memory");
+    }
+  }
+};
 template <class T>
 MIXTAPE_DEVICE void copy_pack_async(T* to, const T* from) {
   asm volatile(
@@ -94,10 +97,8 @@ MIXTAPE_DEVICE void hide(Pack<T, N>& pack) {
 MIXTAPE_DEVICE void wait_packs() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #else
 inline void cluster_barrier() { barrier(); }
-inline void init_arrival(Shared<std::uint64_t>) {}
-inline void expect_arrivals(Shared<std::uint64_t>, int) {}
-inline void cluster_send(Shared<float> p, Shared<std::uint64_t>, int, float v) { p[0] = v; }
-inline void await_arrivals(Shared<std::uint64_t>, int) { barrier(); }
+template <int Size>
+struct ClusterMail;
 template <class T>
 void copy_pack_async(Shared<T> to, Global<const T> from) {
   store_pack(to, load_pack<16 / sizeof(T)>(from));
@@ -113,6 +114,15 @@ template <class T, int N>
 void hide(Pack<T, N>&) {}
 inline void wait_packs() {}
 #endif
+
+// A cluster of one block has no other's memory to write to.
+template <>
+struct ClusterMail<1> {
+  MIXTAPE_DEVICE static void init(Shared<std::uint64_t>) {}
+  MIXTAPE_DEVICE static void expect(Shared<std::uint64_t>, int) {}
+  MIXTAPE_DEVICE static void send(Shared<float> p, Shared<std::uint64_t>, int, float v) { p[0] = v; }
+  MIXTAPE_DEVICE static void await(Shared<std::uint64_t>, int) { barrier(); }
+};
 
 // Rows that Size blocks share, one after the other: each thread holds Held packs of one.
 template <class T, int Size, int Held>
@@ -153,7 +163,7 @@ struct ClusterMeeting {
 
   MIXTAPE_DEVICE ClusterMeeting(Shared<float> all_parts, Shared<std::uint64_t> all_arrivals)
       : parts(all_parts), arrivals(all_arrivals), rank(block_x() % Size), turn(0) {
-    if (flat_thread() < 2) init_arrival(arrivals + flat_thread());
+    if (flat_thread() < 2) ClusterMail<Size>::init(arrivals + flat_thread());
   }
   MIXTAPE_DEVICE int part_count() const { return Size * (block_threads() / kLanes); }
   // Parts of this turn.
@@ -163,13 +173,14 @@ struct ClusterMeeting {
   // A value of this warp, the same in its lanes.
   MIXTAPE_DEVICE void give(int value, float v) const {
     const int part = rank * (block_threads() / kLanes) + warp();
-    if (lane() < Size) cluster_send(of(value) + part, arrivals + (turn & 1), lane(), v);
+    if (lane() < Size) ClusterMail<Size>::send(of(value) + part, arrivals + (turn & 1), lane(), v);
   }
   // Until all values of all warps are there.
   MIXTAPE_DEVICE void await() const {
     if (flat_thread() == 0)
-      expect_arrivals(arrivals + (turn & 1), Count * part_count() * static_cast<int>(sizeof(float)));
-    await_arrivals(arrivals + (turn & 1), (turn >> 1) & 1);
+      ClusterMail<Size>::expect(arrivals + (turn & 1),
+                                Count * part_count() * static_cast<int>(sizeof(float)));
+    ClusterMail<Size>::await(arrivals + (turn & 1), (turn >> 1) & 1);
   }
   // body(i) for the parts that are this lane's.
   template <class Body>

@@ -130,7 +130,8 @@ MIXTAPE_KERNEL(sort_scatter, kSortThreads, SortParams p, Global<const std::uint3
   std::uint32_t smaller = 0, all;  // keys of smaller digits
   for (int first_digit = 0; first_digit < digits; first_digit += threads_x(), smaller += all) {
     const int d = first_digit + thread_x();
-    const DigitCount found = d < digits ? digit_count(p, counts, totals, d) : DigitCount{0u, 0u};
+    DigitCount found{0u, 0u};
+    if (d < digits) found = digit_count(p, counts, totals, d);
     std::uint32_t before = smaller + threads_before(found.total, scratch, all);
     if (d >= digits) continue;
     if (p.is_only != 0 && block_x() == 0 && d <= p.limit) begins[d] = before;
