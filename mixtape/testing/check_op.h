@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,10 @@
 
 namespace mixtape::testing {
 
-// Expects that measure_op finds no fault. The oracle is proved once, on the CPU; the simulator takes 2 runs.
+// Expects that measure_op finds no fault. The oracle is proved once, on the CPU.
 inline OpReport check_op(const Device& device, OpCheck check, int runs = 20) {
   check.prove_oracle = check.prove_oracle && device == Device::cpu();
-  OpReport report = measure_op(device, check, device.name() == "sim" ? 2 : runs);
+  OpReport report = measure_op(device, check, std::min(runs, most_runs(device)));
   for (const std::string& fault : report.faults) ADD_FAILURE() << fault;
   return report;
 }
@@ -40,7 +41,7 @@ inline void expect_close(const std::string& what, const Buffer& found, const Dou
 // time.
 inline void expect_same_bits(const std::string& what, const std::function<std::vector<Buffer>()>& work,
                              int runs = 20) {
-  const std::string fault = bits_fault(what, work, runs);
+  const std::string fault = bits_fault(what, work, std::min(runs, most_runs(Device::cpu())));
   EXPECT_TRUE(fault.empty()) << fault;
 }
 

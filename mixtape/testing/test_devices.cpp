@@ -1,5 +1,6 @@
 #include "mixtape/testing/test_devices.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -11,6 +12,12 @@ std::vector<Device> test_devices() {
   std::vector<Device> devices;
   for (std::string name; std::getline(list, name, ',');) devices.push_back(Device::open(name));
   return devices;
+}
+
+int most_runs(const Device& device) {
+  if (device.name() == "sim") return 2;
+  const char* runs = std::getenv("MIXTAPE_TEST_RUNS");
+  return runs != nullptr ? std::max(std::atoi(runs), 1) : 20;
 }
 
 std::vector<std::string> test_device_names() {
