@@ -1,7 +1,8 @@
 // Speed of sampling with random weights of a real model's shape:
 //   sampling [DEVICE] [SHAPE] [ROWS] [TOKENS] [BITS]
-// Defaults: cuda smollm2 256 512 16; fewer bits than 16: weights quantized in groups of 64. Every step reads the weights once, and of each row the keys and values so far; their
-// bytes over the time are given as a share of the rate of a copy, in the same run.
+// Defaults: cuda smollm2 256 512 16; fewer bits than 16: weights quantized in groups of 64. Every step reads the
+// weights once, and of each row the keys and values so far; their bytes over the time are given as a share of the rate
+// of a copy, in the same run.
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
