@@ -14,8 +14,10 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(nproc)} OMP_PROC_BIND=${OMP_PROC_BIN
 tuned=(env GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=0x7fffffffffffffff)
 grep -q avx512bw /proc/cpuinfo && tuned+=(ATEN_CPU_CAPABILITY=avx512)
 
-processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)
-family=$(sed -n 's/^cpu family[^:]*: //p' /proc/cpuinfo | head -1).$(sed -n 's/^model\t*: //p' /proc/cpuinfo | head -1)
+# fact NAME: what /proc/cpuinfo says of the first processor.
+fact() { sed -n "/^$1\t*: /{s///p;q}" /proc/cpuinfo; }
+processor=$(fact "model name")
+family=$(fact "cpu family").$(fact model)
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 {
   echo "# $processor (family.model $family), $OMP_NUM_THREADS threads; one run; mixtape at $commit"

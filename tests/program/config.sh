@@ -81,13 +81,13 @@ run="eval $model --text $work/story --length 33 --log-file $log"
 {
   expect 0 "perplexity" $run --quiet
   [[ $output != *evaluating* ]] || complain "--quiet with a log: $output"
-  head -n 1 "$log" | grep -qE '^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} mixtape [0-9].*: mixtape eval --model .* --quiet' || complain "the log begins: $(cat "$log")"
+  grep -qE '^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} mixtape [0-9].*: mixtape eval --model .* --quiet' <<<"$(head -n 1 "$log")" || complain "the log begins: $(cat "$log")"
   grep -qE '^[0-9: -]{20}evaluating: [0-9]+/[0-9]+ tokens' "$log" || complain "no progress in the log: $(cat "$log")"
   ! grep -q perplexity "$log" || complain "the table is in the log: $(cat "$log")"
   before=$(wc -l <"$log")
   expect 2 "no such file or directory" ${run/$work\/story/$work\/absent}
   [ "$(wc -l <"$log")" = $((before + 2)) ] || complain "a second run's log: $(cat "$log")"
-  tail -n 1 "$log" | grep -q "mixtape: $work/absent: no such file or directory" || complain "an error isn't in the log: $(cat "$log")"
+  grep -q "mixtape: $work/absent: no such file or directory" <<<"$(tail -n 1 "$log")" || complain "an error isn't in the log: $(cat "$log")"
   # On a terminal, plain lines all the same.
   rm "$log"
   TERM=xterm tests/program/on_terminal.py 60 "$mixtape" $run >"$work/shown"

@@ -140,7 +140,7 @@ expect 0 "KL cut by" calibrate --model models/tiny-moe --bits 3 --text "$work/st
 says '^  model.*: codes kept of experts with too few tokens: ' '^  and [0-9]+ more like these'
 [ "$(grep -c '^  ' <<<"$output")" -le 8 ] && [ -z "$(awk '/^  / && length > 100' <<<"$output")" ] || complain "long notes: $output"
 [ "$(grep -c 'router' <<<"$output")" -le 3 ] || complain "a line for each router: $output"
-grep -A 60 '^experts ' <<<"$output" | grep -q '^calibrated ' || complain "the table isn't below the experts: $output"
+grep -q '^calibrated ' <<<"$(grep -A 60 '^experts ' <<<"$output")" || complain "the table isn't below the experts: $output"
 grep -q '"expert_tokens": {' "$work/report.json" || complain "no tokens of experts in: $(cat "$work/report.json")"
 rm -r "$work/new" "$work/report.json"
 

@@ -29,7 +29,7 @@ stopped() {
 
 # nothing_left: neither the output nor a temporary.
 nothing_left() {
-  ls "$work" | grep -q '^new' && complain "left behind: $(ls "$work"); log: $(cat "$log")"
+  grep -q '^new' <<<"$(ls "$work")" && complain "left behind: $(ls "$work"); log: $(cat "$log")"
   rm -rf "$work"/new*
 }
 

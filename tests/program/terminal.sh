@@ -33,7 +33,7 @@ for columns in 20 33 40 50 80 200; do
   # All other lines too, but for names and what is to be copied.
   wide=$(tr -d '\r' <"$work/shown" | grep -av -e $'\033' -e '^[a-z]* *mixtape ' -e ' mlx_lm' -e '^wrote ' | awk -v most="$columns" 'length > most')
   [ $columns -lt 50 ] || [ -z "$wide" ] || complain "$columns columns: wider: $wide"
-  [ $columns -ge 80 ] || grep -v mlx_lm "$work/shown" | grep -q '^             [a-z0-9]' || complain "$columns columns: no fact is folded: $(cat "$work/shown")"
+  [ $columns -ge 80 ] || grep -q '^             [a-z0-9]' <<<"$(grep -v mlx_lm "$work/shown")" || complain "$columns columns: no fact is folded: $(cat "$work/shown")"
   if [ $columns -lt 79 ]; then
     grep -qE '^  KL mean +[0-9.]+ \+-[0-9.]+$' <<<"$table" || complain "$columns columns: no value a line: $table"
   else
@@ -69,10 +69,10 @@ many=$(sed -n 's/^\([a-z][a-z ,]*\): [0-9]*\/.*/\1/p' "$work/log" | sort | uniq 
 grep -q $'\033\|\r' "$work/log" && complain "escapes in a log: $(cat -v "$work/log")"
 order=$(grep -nE '^device|^quantized|^training  |^evaluating initial|^training: |^evaluating result|^KL cut' "$work/log" | sed 's/:.*//' | tr '\n' ' ')
 [ "$order" = "$(tr ' ' '\n' <<<"$order" | sort -n | tr '\n' ' ' | sed 's/^ *//')" ] || complain "a log out of order: $(cat "$work/log")"
-head -n 1 "$work/log" | grep -q '^device  ' || complain "the first line isn't the device: $(cat "$work/log")"
+grep -q '^device  ' <<<"$(head -n 1 "$work/log")" || complain "the first line isn't the device: $(cat "$work/log")"
 wide=$(sed -n '/^stage/,/^KL cut/p' "$work/log" | awk 'length > 79')
 [ -z "$wide" ] || complain "tables wider than a terminal: $wide"
-first=$(grep -n '^training: ' "$work/log" | head -n 1 | sed 's/:.*//')
+first=$(grep -n -m 1 '^training: ' "$work/log" | sed 's/:.*//')
 [ "$(grep -n '^training  ' "$work/log" | sed 's/:.*//')" -lt "$first" ] || complain "the plan comes after the work: $(cat "$work/log")"
 rm -r "$work/new"
 

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# grep -q ends at the first match; a command that still writes to it dies of SIGPIPE, or doesn't, by chance, and under
+# pipefail the pipe fails with it. So no script ends a pipe with it; grep -q PATTERN <<<"$(COMMAND)" reads no pipe.
+set -uo pipefail
+cd "$1"
+! grep -rnE '[^|]\| *(! *)?grep -[a-zA-Z]*q' run .ci tests bench docs fuzz models --include=*.sh --include=run
