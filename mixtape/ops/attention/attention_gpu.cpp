@@ -1,4 +1,6 @@
 // Which kernel runs, the first that fits:
+//   attention_query_*  attention_query_gpu.cu, forward of one query of each sequence; heads of whole packs of 8; aligned
+//       buffers.
 //   attention_{forward,dq,dkv}_group_*  attention_group_cuda.cu, attention_group_backward_cuda.cu, products of warp
 //       groups on matrix units: Hopper; up to 128 dimensions, and what the next ones want.
 //   attention_{forward,dq,dk,dv,dkv}_tensor_*  attention_cuda.cu, products on matrix units: Ampere and newer, as far as
@@ -15,6 +17,7 @@
 #include "mixtape/backend/gpu/rows.h"
 #include "mixtape/backend/gpu/variants.h"
 #include "mixtape/ops/attention/attention_params.h"
+#include "mixtape/ops/attention/attention_query_params.h"
 
 namespace mixtape::gpu {
 namespace {
@@ -116,9 +119,32 @@ bool forward_on_tensors(const Call& call, const AttentionParams& p, const Length
   return true;
 }
 
+// Q of the kernel: of the query heads that share keys, a block takes so many.
+std::int64_t queries_at_once(std::int64_t group) { return group == 1 ? 1 : group == 2 ? 2 : 4; }
+
+bool forward_of_one(const Call& call, const AttentionParams& p, const Lengths& lengths) {
+  const auto is_for_packs = [](const Buffer& b) { return b.byte_offset() % (8 * size_of(b.dtype())) == 0; };
+  if (p.q_len != 1 || p.head_dim % 8 != 0 || !is_for_packs(call.read(0)) || !is_for_packs(call.read(1)) ||
+      !is_for_packs(call.read(2)) || !is_for_packs(call.write(0)))
+    return false;
+  const std::int64_t group = p.q_heads / p.kv_heads, queries = queries_at_once(group);
+  const std::int64_t chunks = ceil_div(p.k_len, kQueryKeys), states = p.batch * p.q_heads * chunks;
+  const auto found = call.queue.scratch(static_cast<std::size_t>(states * 2) * sizeof(float));
+  const auto outs = call.queue.scratch(static_cast<std::size_t>(states * p.head_dim) * sizeof(float));
+  const DType dtype = call.dtype(0);
+  constexpr Grid kBlock = {kQueryThreads, 1, 1};
+  call.launch(str("attention_query_", dtype, "_", queries),
+              grid_of(p.batch * chunks * p.kv_heads * ceil_div(group, queries)), kBlock, p,
+              {call.read(0), call.read(1), call.read(2), lengths.lengths, *found, *outs, lengths.errors});
+  call.launch(str("attention_query_sum_", dtype), grid_of(p.batch * p.q_heads), kBlock, p,
+              {*found, *outs, sinks_of(call, p, 3), call.write(0), call.write(1)});
+  return true;
+}
+
 void forward(const Call& call) {
   const auto& p = call.params<AttentionParams>();
   const Lengths lengths = lengths_of(call, p);
+  if (forward_of_one(call, p, lengths)) return;
   if (forward_on_groups(call, p, lengths) || forward_on_tensors(call, p, lengths)) return;
   call.launch(str(call.dispatch.kernel, "_", chunks(p)),
               grid_of(p.batch * p.q_heads * ceil_div(p.q_len, kTile)), kBlock256, p,

@@ -75,6 +75,22 @@ TEST(Attention, ManyBlocksOfQueriesAndKeys) {
   }
 }
 
+// As a text that grows by a token asks: groups of heads of any size, keys of one chunk and of several, some unseen.
+TEST(Attention, OneQuery) {
+  for (const auto& [q_heads, kv_heads, dim] :
+       {std::array<std::int64_t, 3>{2, 2, 8}, {6, 3, 64}, {3, 1, 72}, {5, 1, 16}, {1, 1, 256}})
+    check_all(
+        {.batch = 1, .q_len = 1, .k_len = 21, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = dim});
+  for (const std::int64_t keys : {256, 257})
+    check_all({.batch = 1, .q_len = 1, .k_len = keys, .q_heads = 1, .kv_heads = 1, .head_dim = 8});
+  AttentionCase c{.batch = 3, .q_len = 1, .k_len = 530, .q_heads = 2, .kv_heads = 1, .head_dim = 8};
+  c.lengths = {530, 256, 0};
+  check_all(c);
+  c.window = 300;
+  c.has_sinks = true;
+  check_all(c);
+}
+
 TEST(Attention, SlidingWindow) {
   for (const std::int64_t window : {1, 2, 5, 100})
     check_all(

@@ -1,6 +1,8 @@
-// Products of up to 8 rows of 16-bit values with a quantized weight on matrix units: codes are read once and decoded in
-// registers, where a product has them as 16 of its rows. The decoded weight is rounded to x's dtype.
+// Products of up to 8 rows of 16-bit values, in all or of an expert, with a quantized weight on matrix units: codes are
+// read once and decoded in registers, where a product has them as 16 of its rows. The decoded weight is rounded to x's
+// dtype.
 #include "mixtape/backend/gpu/tensor.h"
+#include "mixtape/ops/grouped_matmul/group_tile_gpu.h"
 #include "mixtape/ops/quantize/codes_gpu.h"
 #include "mixtape/ops/quantized_matmul/few_rows_gpu_params.h"
 
@@ -191,6 +193,26 @@ MIXTAPE_DEVICE void few_rows_tensor(const FewRowsParams& p, Global<const std::ui
   y[at] = from_f32<Y>(p.has_addend != 0 ? to_f32(addend[at]) + all : all);
 }
 
+// A block's tile of the rows that are sorted by expert, with its expert's weight.
+template <class T, class S, class Y, int Bits>
+MIXTAPE_DEVICE void few_rows_of_expert(const FewRowsParams& p, const GroupTile& tile,
+                                       Global<const std::uint32_t> x, Global<const std::uint32_t> words,
+                                       Global<const S> scales, Global<const S> biases, Global<Y> y,
+                                       Shared<float> sums) {
+  if (tile.begin >= tile.end) return;
+  const std::int64_t row = static_cast<std::int64_t>(block_x()) * kTensorColumns;
+  if (tile.is_bad) {
+    const std::int64_t r = tile.begin + thread_x() / kTensorColumns, n = row + thread_x() % kTensorColumns;
+    if (r < tile.end && n < p.n) y[r * p.n + n] = from_f32<Y>(0.0f);
+    return;
+  }
+  FewRowsParams mine = p;
+  mine.rows = tile.end - tile.begin;
+  const std::int64_t weights = tile.expert * p.n * p.k, group = weights / kCodesAtOnce >> p.group_shift;
+  few_rows_tensor<T, S, Y, Bits>(mine, x + tile.begin * p.k / 2, words + weights / 32 * Bits, scales + group,
+                                 biases + group, y + tile.begin * p.n, y, sums);
+}
+
 #define FEW_ROWS(BITS, T, S, Y)                                                                            \
   MIXTAPE_KERNEL(quantized_few_rows_tensor_##T##_##S##_##Y##_##BITS, kTensorWarps * 32, FewRowsParams p,   \
                  Global<const std::uint32_t> x, Global<const std::uint32_t> words, Global<const S> scales, \
@@ -198,6 +220,17 @@ MIXTAPE_DEVICE void few_rows_tensor(const FewRowsParams& p, Global<const std::ui
     await_earlier();                                                                                       \
     MIXTAPE_SHARED(float, sums, kTensorSums);                                                              \
     few_rows_tensor<T, S, Y, BITS>(p, x, words, scales, biases, y, addend, sums);                          \
+  }                                                                                                        \
+  MIXTAPE_KERNEL(quantized_few_rows_grouped_##T##_##S##_##Y##_##BITS, kTensorWarps * 32, FewRowsParams p,  \
+                 Global<const std::uint32_t> x, Global<const std::uint32_t> words, Global<const S> scales, \
+                 Global<const S> biases, Global<Y> y, Global<const std::uint32_t> offsets,                 \
+                 Global<std::uint64_t> errors) {                                                           \
+    await_earlier();                                                                                       \
+    MIXTAPE_SHARED(float, sums, kTensorSums);                                                              \
+    MIXTAPE_SHARED(std::uint64_t, scratch, kGroupScratch);                                                 \
+    const GroupTile tile =                                                                                 \
+        find_group_tile(offsets, p.experts, p.rows, block_y(), kMostFewRows, errors, scratch);             \
+    few_rows_of_expert<T, S, Y, BITS>(p, tile, x, words, scales, biases, y, sums);                         \
   }
 MIXTAPE_CODE_WIDTHS(FEW_ROWS, bf16, bf16, bf16)
 MIXTAPE_CODE_WIDTHS(FEW_ROWS, bf16, f32, bf16)

@@ -6,6 +6,7 @@ namespace mixtape {
 
 struct FewRowsParams {
   std::int64_t rows, n, k;
+  std::int64_t experts;      // 0: one matrix for all rows
   std::int32_t group_shift;  // log2(group size / kCodesAtOnce)
   std::uint32_t has_addend;
 };
@@ -13,7 +14,7 @@ struct FewRowsParams {
 // What a block makes of y, and its threads. Rows beyond are further blocks', which find the codes in the caches.
 inline constexpr int kRowsAtOnce = 4, kColumnsAtOnce = 4, kFewThreads = 128;
 
-// On matrix units: what a block makes of y, of all rows, and the terms that one of its warps adds at a time.
+// On matrix units: what a block makes of y, of kMostFewRows rows, and the terms that one of its warps adds at a time.
 inline constexpr int kTensorColumns = 16, kTensorWarps = 8, kTermsAtOnce = 128;
 
 // Up to so many rows the codes are read for each kRowsAtOnce of them, or once.

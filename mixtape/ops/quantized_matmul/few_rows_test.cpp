@@ -29,32 +29,67 @@ TEST(FewRows, MatchesOracle) {
     check({{33, 192, {rows}}, {4, 64}, DType::bf16, DType::f32, DType::bf16});
 }
 
+// Experts without rows, with 8 and with more, which are several blocks'.
+TEST(FewRows, OfExpertsMatchesOracle) {
+  for (const std::int32_t bits : {2, 3, 4, 5, 6, 8})
+    check({{19, 96, {3, 0, 9, 1, 8}}, {bits, 32}, DType::bf16, DType::bf16, DType::bf16, true});
+  check({{19, 128, {0, 0, 24}}, {4, 64}, DType::f16, DType::f16, DType::f32, true});
+  check({{19, 64, {1, 0, 2}}, {4, 32}, DType::bf16, DType::f32, DType::bf16, true});
+}
+
 std::vector<std::string> kernels_of(const QuantizedMatmulCase& c) {
   std::vector<std::string> notes;
   const std::vector<testing::HostTensor> in = inputs_of(c);
   std::vector<Buffer> b;
   for (const testing::HostTensor& t : in) b.push_back(upload(kDevice, t));
   const Buffer y = kDevice.alloc(c.y, {c.sizes.rows(), c.sizes.n});
+  const Buffer offsets = c.is_grouped ? upload_offsets(kDevice, c.sizes.sizes) : Buffer();
   set_trace_sink([&](const DispatchTrace& t) { notes.insert(notes.end(), t.notes.begin(), t.notes.end()); });
   CommandEncoder encoder(kDevice);
-  quantized_matmul_forward(encoder, b[0], {b[1], b[2], b[3], c.format}, Buffer(), y);
+  quantized_matmul_forward(encoder, b[0], {b[1], b[2], b[3], c.format}, offsets, y);
   encoder.commit_and_wait();
   set_trace_sink(nullptr);
   return notes;
 }
 
+bool runs(const QuantizedMatmulCase& c, const std::string& kernel) {
+  const std::vector<std::string> notes = kernels_of(c);
+  return std::any_of(notes.begin(), notes.end(),
+                     [&](const std::string& note) { return note.find(kernel) != std::string::npos; });
+}
+
 TEST(FewRows, TakesUpToEightRowsOfGroupsFrom32On) {
   const auto takes = [](std::int64_t rows, std::int32_t group, DType x) {
-    const std::vector<std::string> notes = kernels_of({{19, 128, {rows}}, {4, group}, x, x, x});
-    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
-      return note.find("quantized_few_rows_tensor_") != std::string::npos;
-    });
+    return runs({{19, 128, {rows}}, {4, group}, x, x, x}, "quantized_few_rows_tensor_");
   };
   EXPECT_TRUE(takes(8, 32, DType::bf16));
   EXPECT_TRUE(takes(1, 128, DType::f16));
   EXPECT_FALSE(takes(9, 32, DType::bf16));
   EXPECT_FALSE(takes(1, 16, DType::bf16));
   EXPECT_FALSE(takes(1, 32, DType::f32));
+}
+
+TEST(FewRows, TakesEightRowsAnExpertInTheMean) {
+  const auto takes = [](const std::vector<std::int64_t>& rows, std::int32_t group) {
+    return runs({{19, 128, rows}, {4, group}, DType::bf16, DType::bf16, DType::bf16, true},
+                "quantized_few_rows_grouped_");
+  };
+  EXPECT_TRUE(takes({16, 0}, 32));
+  EXPECT_FALSE(takes({16, 1}, 32));
+  EXPECT_FALSE(takes({1, 1}, 16));
+}
+
+TEST(FewRows, OfBadOffsetsAreZero) {
+  const QuantizedMatmulCase c{{18, 64, {9, 2}}, {4, 32}, DType::bf16, DType::bf16, DType::f32, true};
+  const std::vector<testing::HostTensor> in = inputs_of(c);
+  const Buffer y = upload(kDevice, testing::random_tensor(c.y, {11, 18}, 5));
+  const Buffer offsets = Buffer::from(kDevice, {3}, std::vector<std::uint32_t>{0, 12, 11});
+  CommandEncoder encoder(kDevice);
+  quantized_matmul_forward(encoder, upload(kDevice, in[0]),
+                           {upload(kDevice, in[1]), upload(kDevice, in[2]), upload(kDevice, in[3]), c.format},
+                           offsets, y);
+  MIXTAPE_EXPECT_ERROR(encoder.commit_and_wait(), ErrorCode::index_out_of_range, "12");
+  EXPECT_EQ(y.to_vector<float>(), std::vector<float>(11 * 18, 0.0f));
 }
 
 // A row of x that holds a NaN, and a weight whose scale is one, spoil no other sums.

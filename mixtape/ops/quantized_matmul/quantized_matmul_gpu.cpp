@@ -1,6 +1,6 @@
 // The weight is decoded into scratch memory and multiplied there, a block of rows at a time: in the dtype of
-// both operands, or in f32 where those differ. Forward, up to 8 rows of x (a token of a few texts) go through
-// few_rows_cuda.cu or few_rows_gpu.cu instead, with scales in f32 or x's dtype.
+// both operands, or in f32 where those differ. Forward, up to 8 rows of x (a token of a few texts), or of 8 for each
+// expert, go through few_rows_cuda.cu or few_rows_gpu.cu instead, with scales in f32 or x's dtype.
 #include <algorithm>
 
 #include "mixtape/backend/gpu/convert.h"
@@ -19,6 +19,9 @@ constexpr std::int64_t kDecoded = std::int64_t{1} << 24, kLeastRows = 4096;
 constexpr std::int64_t kDecodedForX = std::int64_t{1} << 26;
 // Of the weight's gradient in f32, which is added up from there: 32 MB, or 2048 rows.
 constexpr std::int64_t kGradient = std::int64_t{1} << 23, kLeastGradientRows = 2048;
+
+// A grid has so many blocks in y, at most.
+constexpr std::int64_t kMostTiles = 65535;
 
 struct Block {
   std::int64_t first, rows;
@@ -65,23 +68,51 @@ Argument addend(const Call& call, const QuantizedMatmulParams& p) {
   return p.has_addend != 0 ? Argument(call.read(4)) : Argument();
 }
 
+struct FewRows {
+  FewRowsParams params;
+  std::string types;  // of the kernels' names
+  bool are_for_tensors;
+};
+FewRows few_rows(const Call& call, const QuantizedMatmulParams& p) {
+  const bool are_aligned = call.read(0).byte_offset() % 16 == 0 && call.read(1).byte_offset() % 16 == 0;
+  return {{p.rows, p.n, p.k, p.has_offsets != 0 ? p.experts : 0, group_shift(p.format), p.has_addend},
+          str(call.dtype(0), "_", call.dtype(2), "_", call.write(0).dtype(), "_", p.format.bits),
+          p.format.group_size % 32 == 0 && are_aligned};
+}
+
+constexpr Grid kTensorBlock = {kTensorWarps * 32, 1, 1};
+Grid tensor_grid(const QuantizedMatmulParams& p, std::int64_t tiles) {
+  return {grid_of(ceil_div(p.n, kTensorColumns))[0], static_cast<std::uint32_t>(tiles), 1};
+}
+
 bool few_rows_forward(const Call& call, const QuantizedMatmulParams& p) {
   if (p.rows > kMostFewRows) return false;
-  const std::string types =
-      str(call.dtype(0), "_", call.dtype(2), "_", call.write(0).dtype(), "_", p.format.bits);
-  const FewRowsParams params{p.rows, p.n, p.k, group_shift(p.format), p.has_addend};
+  const FewRows f = few_rows(call, p);
   const std::vector<Argument> arguments = {call.read(0), call.read(1),  call.read(2),
                                            call.read(3), call.write(0), addend(call, p)};
-  const std::string tensor = "quantized_few_rows_tensor_" + types, plain = "quantized_few_rows_" + types;
-  const bool are_aligned = call.read(0).byte_offset() % 16 == 0 && call.read(1).byte_offset() % 16 == 0;
-  if (p.format.group_size % 32 == 0 && are_aligned && call.queue.has(tensor)) {
-    call.launch(tensor, grid_of(ceil_div(p.n, kTensorColumns)), {kTensorWarps * 32, 1, 1}, params, arguments);
+  const std::string tensor = "quantized_few_rows_tensor_" + f.types, plain = "quantized_few_rows_" + f.types;
+  if (f.are_for_tensors && call.queue.has(tensor)) {
+    call.launch(tensor, tensor_grid(p, 1), kTensorBlock, f.params, arguments);
     return true;
   }
   if (!call.queue.has(plain)) return false;
   const Grid grid = {grid_of(ceil_div(p.n, kColumnsAtOnce))[0],
                      static_cast<std::uint32_t>(ceil_div(p.rows, kRowsAtOnce)), 1};
-  call.launch(plain, grid, {kFewThreads, 1, 1}, params, arguments);
+  call.launch(plain, grid, {kFewThreads, 1, 1}, f.params, arguments);
+  return true;
+}
+
+// Of experts that have a few rows each in the mean: an expert's codes are read for each 8 of its rows, where otherwise
+// all experts' are read and what they stand for is written and read.
+bool few_rows_grouped_forward(const Call& call, const QuantizedMatmulParams& p) {
+  const std::int64_t tiles = std::min(p.rows, ceil_div(p.rows, kMostFewRows) + p.experts);
+  if (p.rows > kMostFewRows * p.experts || tiles > kMostTiles) return false;
+  const FewRows f = few_rows(call, p);
+  const std::string kernel = "quantized_few_rows_grouped_" + f.types;
+  if (!f.are_for_tensors || !call.queue.has(kernel)) return false;
+  call.launch(kernel, tensor_grid(p, tiles), kTensorBlock, f.params,
+              {call.read(0), call.read(1), call.read(2), call.read(3), call.write(0),
+               call.dispatch.reads.back(), call.index_errors(p.rows + 1, false)});
   return true;
 }
 
@@ -115,6 +146,7 @@ GroupedGemm grouped(const Call& call, const QuantizedMatmulParams& p) {
 }
 
 void grouped_forward(const Call& call, const QuantizedMatmulParams& p) {
+  if (few_rows_grouped_forward(call, p)) return;
   const auto decoded = decode_all(call, p, call.dtype(0));
   GroupedGemm g = grouped(call, p);
   g.trans_b = true;
