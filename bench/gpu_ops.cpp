@@ -22,6 +22,7 @@
 #include "mixtape/ops/kl_div/kl_div.h"
 #include "mixtape/ops/moe_route/moe_route.h"
 #include "mixtape/ops/quantize/quantize.h"
+#include "mixtape/ops/quantized_matmul/quantized_matmul.h"
 #include "mixtape/ops/rms_norm/rms_norm.h"
 #include "mixtape/ops/silu_mul/silu_mul.h"
 #include "mixtape/ops/softmax/softmax.h"
@@ -269,6 +270,40 @@ void adam(Bench& b) {
   }
 }
 
+// What a text asks that grows by a token: one query of each sequence, rows of a token by weights of 4 bits.
+void steps(Bench& b) {
+  const DType t = DType::bf16;
+  struct Sizes {
+    std::int64_t batch, keys, q_heads, kv_heads, dim;
+  };
+  for (const Sizes& s : {Sizes{256, 512, 9, 3, 64}, {8, 4096, 32, 8, 128}, {1, 32768, 32, 8, 128}}) {
+    const Shape of_q{s.batch, 1, s.q_heads, s.dim}, of_k{s.batch, s.keys, s.kv_heads, s.dim};
+    const Buffer lse = b.output(DType::f32, {s.batch, s.q_heads, 1});
+    b.measure("attention_one_query", t,
+              str(s.batch, "x", s.keys, "x", s.q_heads, ":", s.kv_heads, "x", s.dim),
+              bytes_of(t, 2.0 * static_cast<double>(of_q.numel() + of_k.numel())), [&]() -> Work {
+                const Buffer q = b.random(t, of_q), k = b.random(t, of_k), v = b.random(t, of_k),
+                             y = b.output(t, of_q);
+                return [=](CommandEncoder& e) { attention_forward(e, q, k, v, {.scale = 0.1f}, y, lse); };
+              });
+  }
+  const AffineParams format{4, 64};
+  const std::int64_t experts = 128, n = 768, k = 2048;
+  for (const std::int64_t rows : {8, 64, 512}) {
+    std::vector<std::uint32_t> offsets(experts + 1);
+    for (std::int64_t e = 0; e <= experts; ++e)
+      offsets[static_cast<std::size_t>(e)] = static_cast<std::uint32_t>((e * rows + experts - 1) / experts);
+    const Buffer sorted = Buffer::from(b.device(), {experts + 1}, offsets);
+    const double used = static_cast<double>(std::min(rows, experts) * n * k);
+    b.measure("quantized_experts", t, str(rows, " rows, ", experts, "x", n, "x", k), used * (0.5 + 4.0 / 64),
+              [&]() -> Work {
+                const Buffer x = b.random(t, {rows, k}), y = b.output(t, {rows, n});
+                const QuantizedWeight w = alloc_quantized(b.device(), {experts, n, k}, format, t);
+                return [=](CommandEncoder& e) { quantized_matmul_forward(e, x, w, sorted, y); };
+              });
+  }
+}
+
 // Causal, grouped heads.
 void attentions(Bench& b) {
   struct Sizes {
@@ -356,8 +391,8 @@ int main(int argc, char** argv) {
   using namespace mixtape;
   try {
     Bench bench(argc > 1 ? argv[1] : "cuda", argc > 2 ? argv[2] : "", argc > 3 ? argv[3] : "");
-    for (void (*part)(Bench&) :
-         {pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam, attentions, delta_rule})
+    for (void (*part)(Bench&) : {pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam,
+                                 steps, attentions, delta_rule})
       part(bench);
   } catch (const Error& error) {
     std::fprintf(stderr, "gpu_ops: %s\n", error.what());

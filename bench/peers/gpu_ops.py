@@ -2,7 +2,7 @@
 """PyTorch peers of bench/gpu_ops on one NVIDIA card: eager, torch.compile, and where there is one, the fused call.
 
 usage: gpu_ops.py OUT.csv [PART...]     rows: op,dtype,shape,impl,us; PART: pointwise softmaxes losses embeddings
-                                        routing norms quantized adam attentions; all of them if none is named
+                                        routing norms quantized adam steps attentions; all of them if none is named
 
 Time per call by events over several input sets whose inputs and outputs together exceed the L2 cache; the stream is
 filled behind a spin kernel so that launch cost is not counted; the median of the passes.
@@ -171,6 +171,18 @@ def adam():
         measure("adam", dtype, "50x2000000", {"fused": lambda: optimizer.step()}, lambda: (), 1e9)
 
 
+def steps():
+    for b, s, hq, hk, d in ((256, 512, 9, 3, 64), (8, 4096, 32, 8, 128), (1, 32768, 32, 8, 128)):
+        heads = lambda length, h: randn(b, length, h, d, dtype=BF16).transpose(1, 2)
+        attend = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        for impl, backend in (("cudnn", "CUDNN_ATTENTION"), ("flash 2", "FLASH_ATTENTION")):
+            def chosen(q, k, v, backend=backend):
+                with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
+                    return attend(q, k, v)
+            measure("attention_one_query", BF16, f"{b}x{s}x{hq}:{hk}x{d}", {impl: chosen},
+                    lambda: (heads(1, hq), heads(s, hk), heads(s, hk)), 4 * b * s * hk * d)
+
+
 def attentions():
     for b, s, hq, hk, d in ((16, 1024, 16, 8, 128), (2, 8192, 32, 8, 128), (32, 512, 9, 3, 64)):
         shape, size = f"{b}x{s}x{hq}:{hk}x{d}", 2 * b * s * (hq + hk) * 2 * d
@@ -198,7 +210,7 @@ def write_rows(path):
 
 
 def main():
-    for part in (pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam, attentions):
+    for part in (pointwise, softmaxes, losses, embeddings, routing, norms, quantized, adam, steps, attentions):
         if part.__name__ in sys.argv[2:] or len(sys.argv) == 2:
             part()
     write_rows(sys.argv[1])
