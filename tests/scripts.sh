@@ -3,4 +3,5 @@
 # pipefail the pipe fails with it. So no script ends a pipe with it; grep -q PATTERN <<<"$(COMMAND)" reads no pipe.
 set -uo pipefail
 cd "$1"
-! grep -rnE '[^|]\| *(! *)?grep -[a-zA-Z]*q' run .ci tests bench docs fuzz models --include=*.sh --include=run
+found=$(grep -rnE '[^|]\| *(! *)?grep -[a-zA-Z]*q' run .ci tests bench docs fuzz models --include=*.sh --include=run)
+[ -z "$found" ] || { echo "a pipe ends with grep -q: $found"; exit 1; }

@@ -124,9 +124,12 @@ std::int64_t queries_at_once(std::int64_t group) { return group == 1 ? 1 : group
 
 bool forward_of_one(const Call& call, const AttentionParams& p, const Lengths& lengths) {
   const auto is_for_packs = [](const Buffer& b) { return b.byte_offset() % (8 * size_of(b.dtype())) == 0; };
-  if (p.q_len != 1 || p.head_dim % 8 != 0 || !is_for_packs(call.read(0)) || !is_for_packs(call.read(1)) ||
-      !is_for_packs(call.read(2)) || !is_for_packs(call.write(0)))
+  if (p.q_len != 1) return false;
+  if (p.head_dim % 8 != 0 || !is_for_packs(call.read(0)) || !is_for_packs(call.read(1)) ||
+      !is_for_packs(call.read(2)) || !is_for_packs(call.write(0))) {
+    trace_pass_over("attention_query_*", "heads are no whole, aligned packs of 8");
     return false;
+  }
   const std::int64_t group = p.q_heads / p.kv_heads, queries = queries_at_once(group);
   const std::int64_t chunks = ceil_div(p.k_len, kQueryKeys), states = p.batch * p.q_heads * chunks;
   const auto found = call.queue.scratch(static_cast<std::size_t>(states * 2) * sizeof(float));

@@ -5,6 +5,7 @@
 
 #include "mixtape/ops/attention/attention_check.h"
 #include "mixtape/testing/check_op.h"
+#include "mixtape/testing/launches.h"
 
 namespace mixtape {
 namespace {
@@ -89,6 +90,22 @@ TEST(Attention, OneQuery) {
   c.window = 300;
   c.has_sinks = true;
   check_all(c);
+}
+
+TEST(Attention, OneQueryOfWholePacksHasKernelsOfItsOwn) {
+  const Device sim = Device::open("sim");
+  const auto runs = [&](const std::string& kernel, std::int64_t queries, std::int64_t dim) {
+    const Buffer q = upload(sim, testing::random_tensor(DType::bf16, {1, queries, 6, dim}, 1));
+    const Buffer k = upload(sim, testing::random_tensor(DType::bf16, {1, 9, 2, dim}, 2));
+    const Buffer y = sim.alloc(DType::bf16, q.shape()), lse = sim.alloc(DType::f32, {1, 6, queries});
+    return testing::launches(sim, kernel, [&](CommandEncoder& encoder) {
+      attention_forward(encoder, q, k, k, {.scale = 0.3f}, y, lse);
+    });
+  };
+  EXPECT_TRUE(runs("attention_query_bf16_4", 1, 16));
+  EXPECT_TRUE(runs("attention_query_sum_bf16", 1, 16));
+  EXPECT_FALSE(runs("attention_query_", 2, 16));
+  EXPECT_FALSE(runs("attention_query_", 1, 10));
 }
 
 TEST(Attention, SlidingWindow) {

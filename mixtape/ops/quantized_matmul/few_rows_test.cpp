@@ -1,13 +1,12 @@
 // The kernels for matrix units, on the simulator: they are part of this program only.
-#include <algorithm>
 #include <cmath>
 
 #include "mixtape/core/dtype.h"
 #include "mixtape/ops/quantized_matmul/few_rows_cuda.cu"
 #include "mixtape/ops/quantized_matmul/quantized_matmul.h"
 #include "mixtape/ops/quantized_matmul/quantized_matmul_check.h"
-#include "mixtape/runtime/trace.h"
 #include "mixtape/testing/check_op.h"
+#include "mixtape/testing/launches.h"
 
 namespace mixtape {
 namespace {
@@ -37,25 +36,14 @@ TEST(FewRows, OfExpertsMatchesOracle) {
   check({{19, 64, {1, 0, 2}}, {4, 32}, DType::bf16, DType::f32, DType::bf16, true});
 }
 
-std::vector<std::string> kernels_of(const QuantizedMatmulCase& c) {
-  std::vector<std::string> notes;
-  const std::vector<testing::HostTensor> in = inputs_of(c);
+bool runs(const QuantizedMatmulCase& c, const std::string& kernel) {
   std::vector<Buffer> b;
-  for (const testing::HostTensor& t : in) b.push_back(upload(kDevice, t));
+  for (const testing::HostTensor& t : inputs_of(c)) b.push_back(upload(kDevice, t));
   const Buffer y = kDevice.alloc(c.y, {c.sizes.rows(), c.sizes.n});
   const Buffer offsets = c.is_grouped ? upload_offsets(kDevice, c.sizes.sizes) : Buffer();
-  set_trace_sink([&](const DispatchTrace& t) { notes.insert(notes.end(), t.notes.begin(), t.notes.end()); });
-  CommandEncoder encoder(kDevice);
-  quantized_matmul_forward(encoder, b[0], {b[1], b[2], b[3], c.format}, offsets, y);
-  encoder.commit_and_wait();
-  set_trace_sink(nullptr);
-  return notes;
-}
-
-bool runs(const QuantizedMatmulCase& c, const std::string& kernel) {
-  const std::vector<std::string> notes = kernels_of(c);
-  return std::any_of(notes.begin(), notes.end(),
-                     [&](const std::string& note) { return note.find(kernel) != std::string::npos; });
+  return testing::launches(kDevice, kernel, [&](CommandEncoder& encoder) {
+    quantized_matmul_forward(encoder, b[0], {b[1], b[2], b[3], c.format}, offsets, y);
+  });
 }
 
 TEST(FewRows, TakesUpToEightRowsOfGroupsFrom32On) {

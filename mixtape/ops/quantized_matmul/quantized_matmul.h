@@ -7,7 +7,8 @@
 //   With offsets u32 [E+1]: x [T,K] sorted by expert, y [T,N], codes, scales, biases with a leading E; rows
 //   offsets[e] <= t < offsets[e+1] use matrix e.
 //   x f32, bf16 or f16; y of that dtype or f32; scales and biases of any of the three, the same.
-// The weight is decoded in blocks, on GPUs per call for experts; dw exists in the same portions only.
+// The weight is decoded in blocks, on GPUs per call for experts, and dw exists in the same portions only; on GPUs few
+//   rows meet it in registers.
 // Products and sums in f32, outputs rounded once.
 // Saved for backward: x, codes, scales, biases, offsets.
 // Deterministic: same bits for any thread count. An expert without rows has gradients of exactly 0.
